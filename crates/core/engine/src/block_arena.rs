@@ -83,10 +83,10 @@ mod tests;
 pub use arena::ArenaStats;
 pub use bound::{Pressure, pressure};
 pub use choice::Goal;
-pub use growth::{reserve_outside, set_bounds, watch_growth};
+pub use growth::{reserve_outside, set_bounds, take_outside, watch_growth};
 pub use kept_blocks::{end_period, kept_bytes, release_kept, release_unwanted};
 pub use round::{CompactionStats, Round, compaction_stats};
-pub use taken::{OutsideReservation, excess_bytes, taken_bytes};
+pub use taken::{OutsideReservation, excess_bytes, return_outside, taken_bytes};
 pub use zeroed::ZeroedMemory;
 
 use arena::ARENA;

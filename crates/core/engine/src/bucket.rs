@@ -151,6 +151,21 @@ impl Bucket {
         self.core.memory().set_quota(bytes);
     }
 
+    /// Reserves memory of the bucket's quota for the entries of a query index. False when it does
+    /// not fit now.
+    pub fn reserve_for_index(&self, bytes: u64) -> bool {
+        self.core.memory().reserve_for_index(bytes)
+    }
+
+    pub fn release_from_index(&self, bytes: u64) {
+        self.core.memory().release_from_index(bytes);
+    }
+
+    /// Bound on the memory of the query indexes of the bucket.
+    pub fn indexes_bytes_max(&self) -> u64 {
+        self.core.memory().indexes_bytes_max()
+    }
+
     /// Bytes that all queues together may take, queued items included.
     pub fn checkpoint_quota_bytes(&self) -> u64 {
         self.core.memory().queue_quota().bytes
@@ -262,6 +277,7 @@ impl Bucket {
     fn empty(&self, manifest: &BucketManifest) -> Result<(), StoreError> {
         let mut batches = Vec::with_capacity(self.vbuckets().len());
         let context = self.core.context(self.core.latest_time());
+        let _change = self.core.ownership_changes().begin();
         for vbucket in self.vbuckets() {
             let events = AnnouncedEvents::default().missing(manifest);
             let state = vbucket.clear(&context, self.new_uuid(), &events);

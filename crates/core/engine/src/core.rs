@@ -7,6 +7,7 @@
 //! server. Ownership of vbuckets is in [`ownership`].
 
 mod ownership;
+mod ownership_changes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,6 +26,8 @@ use crate::memory::Memory;
 use crate::tasks::Tasks;
 use crate::timings::BucketTimings;
 use crate::vbucket::{Context, VBucket};
+
+use ownership_changes::OwnershipChanges;
 
 /// See the module text.
 pub(crate) struct Core {
@@ -46,6 +49,7 @@ pub(crate) struct Core {
     latest_ns: AtomicU64,
     /// Knows how long this node owns vbuckets of a shared store.
     ownership: ArcSwapOption<Arc<dyn Ownership>>,
+    ownership_changes: OwnershipChanges,
 }
 
 impl Core {
@@ -77,6 +81,7 @@ impl Core {
             timings: Mutex::new(BucketTimings::default()),
             latest_ns: AtomicU64::new(0),
             ownership: ArcSwapOption::empty(),
+            ownership_changes: OwnershipChanges::default(),
         }
     }
 
@@ -142,6 +147,10 @@ impl Core {
 
     pub(crate) fn tasks(&self) -> &Tasks {
         &self.tasks
+    }
+
+    pub(crate) fn ownership_changes(&self) -> &OwnershipChanges {
+        &self.ownership_changes
     }
 
     /// Notes the time, for work that is not handed any.

@@ -227,6 +227,11 @@ impl VbucketDcpStream {
         matches!(self.source, StreamSource::Backfill(_))
     }
 
+    /// Everything up to here was sent or left out.
+    pub fn last_read_seqno(&self) -> Seqno {
+        self.read_to
+    }
+
     pub fn stats(&self) -> StreamStats {
         let (bytes, records) = match &self.source {
             StreamSource::Backfill(reading) => reading.held(),

@@ -12,6 +12,7 @@
 //! watermarks.
 
 mod checkpoint_quota;
+mod indexes;
 mod process;
 mod refusals;
 mod stats;
@@ -76,6 +77,8 @@ pub(crate) struct Memory {
     queued: AtomicI64,
     /// Bytes of records that backfills hold for streams, and of items that streams have copied.
     streams: Arc<AtomicU64>,
+    /// Bytes of the entries of query indexes.
+    indexes: AtomicU64,
     flags: AtomicU8,
     /// An [`EvictionPolicy`] by its number.
     policy: AtomicU8,
@@ -110,6 +113,7 @@ impl Memory {
             used: AtomicI64::new(0),
             queued: AtomicI64::new(0),
             streams: Arc::default(),
+            indexes: AtomicU64::new(0),
             flags: AtomicU8::new(0),
             policy: AtomicU8::new(config.eviction as u8),
             quota_bytes: AtomicU64::new(0),
@@ -146,9 +150,10 @@ impl Memory {
         self.report(0);
     }
 
-    /// Bytes of all vbuckets, as far as they have reported them, and of change streams.
+    /// Bytes of all vbuckets, as far as they have reported them, of change streams and of indexes.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used.load(Ordering::Relaxed).max(0) as u64 + self.streams_bytes()
+        let vbuckets = self.used.load(Ordering::Relaxed).max(0) as u64;
+        vbuckets + self.streams_bytes() + self.indexes_bytes()
     }
 
     /// Bytes of changes that streams hold: records of backfills, and copies of queued items.
@@ -445,6 +450,7 @@ impl Memory {
             refused_at_bound: count(&self.refused_at_bound),
             blocks_moved: count(&self.blocks_moved),
             streams_bytes: self.streams_bytes(),
+            indexes_bytes: self.indexes_bytes(),
             store_bytes: self.store.memory_bytes(),
             ..MemoryStats::default()
         }

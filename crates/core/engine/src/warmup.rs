@@ -141,6 +141,7 @@ impl Warmup {
         let was_idle = work.parts.is_empty() && work.running == 0;
         work.is_planned = true;
         let mut added = 0;
+        let _change = core.ownership_changes().begin();
         for vbucket in vbuckets.iter().filter_map(|vbid| core.vbucket(*vbid)) {
             vbucket.begin_serving();
             if vbucket.is_loading() {

@@ -51,6 +51,8 @@ mod pools;
 #[cfg(feature = "query")]
 mod queries;
 #[cfg(feature = "query")]
+mod query_indexes;
+#[cfg(feature = "query")]
 mod query_service;
 #[cfg(feature = "query")]
 mod query_store;
@@ -165,10 +167,14 @@ fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dy
     }
     let admission = Arc::new(AdmissionControl::default());
     let query_admission = Arc::new(AdmissionControl::of_queries());
+    #[cfg(feature = "query")]
+    let queries = queries::Queries::default();
     let state = Arc::new(AdminState {
         metrics: MetricsRegistry::new(
             Arc::clone(&server),
             [Arc::clone(&admission), Arc::clone(&query_admission)],
+            #[cfg(feature = "query")]
+            Arc::clone(&queries.indexes),
         ),
         admission,
         query_admission,
@@ -184,7 +190,7 @@ fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dy
         stopping,
         open_streams: watch::Sender::new(()),
         #[cfg(feature = "query")]
-        queries: queries::Queries::default(),
+        queries,
         last_stream: AtomicU64::new(0),
     });
     let thread = oribi_supervisor::spawn("oribi-admin", move || {
@@ -193,7 +199,11 @@ fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dy
                 tokio::spawn(accept_until_stopped(listener, Arc::clone(&state), role))
             });
             let accepting: Vec<_> = accepting.collect();
+            #[cfg(feature = "query")]
+            let tending = tokio::spawn(queries::tend_until_stopped(Arc::clone(&state)));
             figures::sample_until_stopped(Arc::clone(&state)).await;
+            #[cfg(feature = "query")]
+            let _ = tending.await;
             for ended in accepting {
                 // A panic was logged where it happened.
                 let _ = ended.await;

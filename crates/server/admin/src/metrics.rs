@@ -8,6 +8,8 @@
 mod collections;
 mod encoding;
 mod histograms;
+#[cfg(feature = "query")]
+mod indexes;
 mod process;
 
 use std::fmt;
@@ -44,6 +46,8 @@ struct ServerCollector {
     server: Arc<ServerContext>,
     /// Of the admin HTTP, and of the ports for queries.
     admission: [Arc<AdmissionControl>; 2],
+    #[cfg(feature = "query")]
+    indexes: Arc<crate::query_indexes::QueryIndexes>,
 }
 
 /// One metric per bucket.
@@ -76,6 +80,7 @@ const BUCKET_GAUGES: &[BucketFigure] = &[
     figure("bucket_memory_high_watermark_bytes", "Bytes beyond which the bucket evicts", |s| {
         s.memory.high_watermark_bytes
     }),
+    figure("bucket_index_bytes", "Bytes of the entries of indexes", |s| s.memory.indexes_bytes),
     figure("bucket_memory_low_watermark_bytes", "Bytes at which it stops to evict", |s| {
         s.memory.low_watermark_bytes
     }),
@@ -217,10 +222,16 @@ impl MetricsRegistry {
     pub(crate) fn new(
         server: Arc<ServerContext>,
         admission: [Arc<AdmissionControl>; 2],
+        #[cfg(feature = "query")] indexes: Arc<crate::query_indexes::QueryIndexes>,
     ) -> MetricsRegistry {
         let mut registry = Registry::with_prefix("oribi");
         let started = server.diagnostics.started;
-        registry.register_collector(Box::new(ServerCollector { server, admission }));
+        registry.register_collector(Box::new(ServerCollector {
+            server,
+            admission,
+            #[cfg(feature = "query")]
+            indexes,
+        }));
         let mut process = Registry::default();
         process.register_collector(Box::new(ProcessCollector { started }));
         MetricsRegistry { registry, process }
@@ -259,6 +270,8 @@ impl Collector for ServerCollector {
         let handles: Vec<&BucketHandle> = handles.iter().map(AsRef::as_ref).collect();
         histograms::encode(&mut encoder, &handles)?;
         collections::encode(&mut encoder, &handles)?;
+        #[cfg(feature = "query")]
+        indexes::encode(&mut encoder, &self.indexes, &handles)?;
         self.encode_changes(&mut encoder)
     }
 }

@@ -1,10 +1,9 @@
 //! The buckets of this process as the datastore of SQL++ statements.
 //!
-//! Owns: the keyspaces that a user may name, and index definitions. A bucket's name is its default
-//! collection. The parts: [`keyspace`] has documents as statements take them, read by [`lookup`] or
+//! Owns: the keyspaces that a user may name. A bucket's name is its default collection. The parts: [`keyspace`] has documents as statements take them, read by [`lookup`] or
 //! [`snapshot_scans`] from the collection of a [`reader`], in a [`batch`]; [`change`] writes them,
-//! [`place`] has what reads and changes need, [`indexes`] the definitions, [`tokens`] the writes
-//! that a statement must see. The language is `oribi_query`'s.
+//! [`place`] has what reads and changes need, [`tokens`] the writes that a statement must see.
+//! Indexes are `query_indexes`', the language is `oribi_query`'s.
 //!
 //! Invariants:
 //! - a bucket, scope or collection in which the user has no right looks like a missing one;
@@ -17,7 +16,6 @@
 
 mod batch;
 mod change;
-pub(crate) mod indexes;
 mod keyspace;
 mod lookup;
 mod place;
@@ -35,8 +33,8 @@ use oribi_query::{
 };
 use oribi_types::CollectionId;
 
+use crate::query_indexes::QueryIndexes;
 use crate::statement_control::{StatementControl, StatementEnd};
-use indexes::IndexDefinitions;
 use keyspace::CollectionKeyspace;
 use oribi_server::admin_api::rights::Rights;
 use oribi_server::buckets::BucketHandle;
@@ -61,7 +59,7 @@ const INDEX_PRIVILEGES: [Privilege; 5] = [
 pub(crate) struct BucketStore {
     server: Arc<ServerContext>,
     control: Arc<StatementControl>,
-    indexes: Arc<IndexDefinitions>,
+    indexes: Arc<QueryIndexes>,
 }
 
 impl BucketStore {
@@ -69,7 +67,7 @@ impl BucketStore {
     pub fn new(
         server: Arc<ServerContext>,
         control: Arc<StatementControl>,
-        indexes: Arc<IndexDefinitions>,
+        indexes: Arc<QueryIndexes>,
     ) -> BucketStore {
         BucketStore { server, control, indexes }
     }
@@ -123,7 +121,7 @@ impl BucketStore {
 
 impl Datastore for BucketStore {
     fn keyspace(&self, name: &KeyspaceName) -> Result<Arc<dyn Keyspace>> {
-        Ok(Arc::new(CollectionKeyspace::new(self.place(name)?)))
+        Ok(Arc::new(CollectionKeyspace::new(self.place(name)?, Arc::clone(&self.indexes))))
     }
 
     fn keyspaces(&self) -> Result<Vec<KeyspaceName>> {
@@ -148,7 +146,7 @@ impl Datastore for BucketStore {
             if self.visible(handle.name()).is_none() {
                 continue;
             }
-            let indexes = self.indexes.list(&handle)?;
+            let indexes = self.indexes.list(&handle, &self.server.connections.memory)?;
             all.extend(indexes.into_iter().filter(|one| self.place(&one.keyspace).is_ok()));
         }
         Ok(all)
@@ -161,7 +159,16 @@ impl Datastore for BucketStore {
         };
         let place = self.place(keyspace)?;
         place.check_rights(&INDEX_PRIVILEGES)?;
-        self.indexes.apply(&place.handle, place.collection, change)
+        let created = match &change {
+            IndexChange::Create(definition) => Some(definition.name.clone()),
+            IndexChange::Drop { .. } | IndexChange::Build { .. } => None,
+        };
+        let memory = &self.server.connections.memory;
+        self.indexes.apply(&place.handle, memory, place.collection, change)?;
+        let Some(name) = created else { return Ok(()) };
+        // CREATE INDEX ends with an index that is online. Otherwise it is built nevertheless.
+        let check = || self.control.check().map_err(|error| place.read_error(&error));
+        self.indexes.wait_until_built(&place.handle, (place.collection, &name), &check)
     }
 
     fn version(&self) -> u64 {
@@ -169,9 +176,8 @@ impl Datastore for BucketStore {
         for handle in self.server.buckets.list() {
             handle.name().hash(&mut hasher);
             handle.bucket().manifest().uid().0.hash(&mut hasher);
-            let indexes = self.indexes.list(&handle).unwrap_or_default();
-            indexes.iter().for_each(|index| (&index.id, &index.state).hash(&mut hasher));
         }
+        self.indexes.version().hash(&mut hasher);
         hasher.finish()
     }
 }

@@ -28,6 +28,8 @@ mod query_bad_input;
 #[cfg(feature = "query")]
 mod query_consistency;
 #[cfg(feature = "query")]
+mod query_index_feed;
+#[cfg(feature = "query")]
 mod query_indexes;
 #[cfg(feature = "query")]
 mod query_memory;

@@ -179,7 +179,11 @@ fn index(index: &IndexDefinition) -> CatalogRow {
         fields.push(("partition", text(partition)));
     }
     let replicas = QueryValue::Int(i64::from(index.replica_count));
-    let metadata = Object::new(vec![("num_replica".into(), replicas)]);
+    let mut metadata = vec![("num_replica".into(), replicas)];
+    if let Some(reason) = &index.reason {
+        metadata.push(("reason".into(), text(reason)));
+    }
+    let metadata = Object::new(metadata);
     fields.push(("metadata", QueryValue::from(metadata)));
     row(&index.id, fields)
 }

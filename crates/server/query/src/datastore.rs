@@ -124,8 +124,9 @@ pub trait Keyspace: Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Waits until the indexes have the changes that `consistency` names, until the deadline at
-    /// most (1080, or 12015 for the wait of the request).
+    /// Called before the first index scan of a statement. Waits until the indexes have the changes
+    /// that `consistency` names, until the deadline at most (1080, or 12015 for the wait of the
+    /// request).
     fn catch_up(&self, consistency: &Consistency, wait: Option<Duration>) -> Result<()> {
         let _ = (consistency, wait);
         Ok(())
@@ -149,8 +150,8 @@ pub trait KeyspaceIndex: Debug + Send + Sync {
     /// The compiled keys. Only the planner knows their type.
     fn keys(&self) -> Arc<dyn Any + Send + Sync>;
 
-    /// The entries of ranges as they are now.
-    fn snapshot(&self, ranges: Vec<EntryRange>) -> IndexSnapshot;
+    /// The entries of ranges as they are now. An error with `retry` if the index lacks some.
+    fn snapshot(&self, ranges: Vec<EntryRange>) -> Result<IndexSnapshot>;
 
     /// The document of an entry as it is now. A stale entry is removed.
     fn read(
@@ -175,6 +176,8 @@ pub struct IndexDefinition {
     pub partition: Option<String>,
     /// `deferred`, `building`, `online` or `offline`.
     pub state: String,
+    /// Why it is offline.
+    pub reason: Option<String>,
     /// A number of the definition, in hexadecimal digits.
     pub id: String,
     /// `num_replica` of its options.

@@ -55,7 +55,8 @@ pub use datastore::{
     Datastore, DocumentMutation, IndexChange, IndexDefinition, IndexedDocument, KeyRange, Keyspace,
     KeyspaceIndex, KeyspaceName, Precondition, QueryDocument,
 };
-pub use entries::sorted::IndexFull;
+pub use entries::block::IndexEntry;
+pub use entries::sorted::{EntryRange, IndexFull, IndexSnapshot};
 pub use error::{QueryError, Result};
 pub use index::document_index::DocumentIndex;
 pub use memory_budget::MemoryBudget;

@@ -158,9 +158,6 @@ impl<'a> Runtime<'a> {
     /// Waits until the indexes of a keyspace are as fresh as the request asks for.
     pub fn catch_up(&self, keyspace: &dyn Keyspace) -> Result<()> {
         let (consistency, wait) = &self.consistency;
-        if *consistency == Consistency::NotBounded {
-            return Ok(());
-        }
         let name = keyspace.name();
         if !self.caught_up.borrow().contains(&name) {
             keyspace.catch_up(consistency, *wait)?;

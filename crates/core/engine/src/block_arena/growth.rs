@@ -32,6 +32,14 @@ pub fn reserve_outside(bytes_max: u64) -> OutsideReservation {
     OutsideReservation::new(bytes_max.min(taken::room_bytes() / 2))
 }
 
+/// Counts `bytes` for an owner outside the arena that returns them with
+/// [`taken::return_outside`]. Releases idle blocks for it. False, and nothing is counted, when less
+/// is left below the upper bound.
+pub fn take_outside(bytes: u64) -> bool {
+    kept_blocks::release_oldest_while(|| taken::room_bytes() < bytes);
+    taken::take_outside(bytes)
+}
+
 /// Memory was taken from the system and counted. No lock of the arena is held.
 pub(super) fn grown() {
     release_excess();

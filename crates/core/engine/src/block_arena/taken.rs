@@ -64,6 +64,23 @@ impl Drop for OutsideReservation {
     }
 }
 
+/// Counts `bytes` for an owner outside of the arena, unless less than that is left below the upper
+/// bound.
+pub(super) fn take_outside(bytes: u64) -> bool {
+    OUTSIDE.fetch_add(bytes, Ordering::Relaxed);
+    let is_within = beyond_upper_bytes() == 0;
+    if !is_within {
+        return_outside(bytes);
+    }
+    is_within
+}
+
+/// Returns what [`take_outside`] has counted.
+pub fn return_outside(bytes: u64) {
+    let before = OUTSIDE.fetch_sub(bytes, Ordering::Relaxed);
+    debug_assert!(before >= bytes, "what an owner returns was counted");
+}
+
 /// Counts memory that comes from the system.
 pub(super) fn count_taken(bytes: usize) {
     TAKEN.fetch_add(bytes, Ordering::Relaxed);

@@ -9,7 +9,8 @@ impl Bucket {
     /// Panics unless every vbucket is sound and the bucket's sum of memory equals what the vbuckets
     /// have reported and streams hold.
     pub(crate) fn check_invariants(&self) {
-        let mut reported_bytes = self.core.memory().streams_bytes();
+        let memory = self.core.memory();
+        let mut reported_bytes = memory.streams_bytes() + memory.indexes_bytes();
         for vbucket in self.vbuckets() {
             vbucket.check_invariants();
             reported_bytes += vbucket.memory_accounts().0;

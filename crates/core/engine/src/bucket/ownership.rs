@@ -38,6 +38,17 @@ impl Bucket {
         self.core.owned()
     }
 
+    /// The number of changes of which vbuckets this node serves and with which histories, those
+    /// under way included. What was built from the vbuckets at an earlier number may lack some.
+    pub fn ownership_changes(&self) -> u64 {
+        self.core.ownership_changes().count()
+    }
+
+    /// The same, unless a change is under way.
+    pub fn settled_ownership_changes(&self) -> Option<u64> {
+        self.core.ownership_changes().settled()
+    }
+
     /// Reads from the store to find out whether it answers. Blocks for it.
     ///
     /// # Errors
@@ -154,6 +165,7 @@ impl Bucket {
     /// Answers "not my vbucket" from here on. The flusher still flushes the queue, soon.
     pub fn stop_serving(&self, vbid: Vbid) {
         if let Some(vbucket) = self.vbucket(vbid) {
+            let _change = self.core.ownership_changes().begin();
             vbucket.retire();
             self.core.signals().of(vbid).hurry();
         }

@@ -127,7 +127,7 @@ impl Bucket {
             memory,
             ..Default::default()
         };
-        stats.memory.used_bytes = stats.memory.streams_bytes;
+        stats.memory.used_bytes = stats.memory.streams_bytes + stats.memory.indexes_bytes;
         for vbucket in self.vbuckets() {
             stats.add(&vbucket.stats());
         }

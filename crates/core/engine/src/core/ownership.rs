@@ -43,6 +43,7 @@ impl Core {
 
     /// Forgets a vbucket, flushed or not. Waits for durability end as ambiguous.
     pub(crate) fn deactivate(&self, vbid: Vbid) {
+        let _change = self.ownership_changes.begin();
         if let Some(vbucket) = self.vbucket(vbid)
             && vbucket.relinquish()
         {

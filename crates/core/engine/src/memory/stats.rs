@@ -11,7 +11,7 @@ pub struct MemoryStats {
     /// Beyond this the item pager evicts.
     pub high_watermark_bytes: u64,
     pub low_watermark_bytes: u64,
-    /// Sum of the four below: what counts against the quota.
+    /// Sum of the five below: what counts against the quota.
     pub used_bytes: u64,
     /// Blocks reachable from the hash tables.
     pub item_bytes: u64,
@@ -20,6 +20,8 @@ pub struct MemoryStats {
     pub queue_bytes: u64,
     /// What change streams have not sent yet: records of backfills, and copies of queued items.
     pub streams_bytes: u64,
+    /// Entries of query indexes.
+    pub indexes_bytes: u64,
     /// What the store needs for the documents that it has, its index: in addition to the quota.
     pub store_bytes: u64,
     /// Documents whose value is in memory.

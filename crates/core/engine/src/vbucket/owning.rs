@@ -43,7 +43,7 @@ impl VBucket {
     }
 
     /// Number of the ownership, or of the time without one.
-    pub(crate) fn incarnation(&self) -> u64 {
+    pub fn incarnation(&self) -> u64 {
         self.incarnation.load(Ordering::Acquire)
     }
 

@@ -221,7 +221,7 @@ impl VBucket {
     }
 
     /// The highest seqno that the vbucket has given out.
-    pub(crate) fn high_seqno(&self) -> Seqno {
+    pub fn high_seqno(&self) -> Seqno {
         self.queue.lock().high_seqno()
     }
 }

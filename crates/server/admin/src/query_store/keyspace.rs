@@ -6,11 +6,13 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use oribi_auth::Privilege;
 use oribi_query::stored::{body_of, inflated_bytes};
 use oribi_query::{
-    DocumentMutation, KeyRange, Keyspace, KeyspaceName, QueryDocument, Result, ScanHints,
+    Consistency, DocumentMutation, KeyRange, Keyspace, KeyspaceIndex, KeyspaceName, QueryDocument,
+    QueryError, Result, ScanHints,
 };
 use oribi_storage::{LARGE_RECORD_BYTES, LoadValues};
 use oribi_types::Datatype;
@@ -21,12 +23,17 @@ use super::lookup::DocumentLookup;
 use super::place::KeyspacePlace;
 use super::reader::KeyspaceReader;
 use super::snapshot_scans::SnapshotScans;
+use crate::query_indexes::QueryIndexes;
 use crate::statement_memory::LargeValueMemory;
+
+/// Code of a wait for indexes that took too long.
+const SCAN_WAIT_OVER: u32 = 12015;
 
 /// See the module text.
 pub(super) struct CollectionKeyspace {
     place: KeyspacePlace,
     reader: KeyspaceReader,
+    indexes: Arc<QueryIndexes>,
 }
 
 impl std::fmt::Debug for CollectionKeyspace {
@@ -36,14 +43,14 @@ impl std::fmt::Debug for CollectionKeyspace {
 }
 
 impl CollectionKeyspace {
-    pub(super) fn new(place: KeyspacePlace) -> CollectionKeyspace {
+    pub(super) fn new(place: KeyspacePlace, indexes: Arc<QueryIndexes>) -> CollectionKeyspace {
         let reader = KeyspaceReader {
             handle: Arc::clone(&place.handle),
             path: place.path(),
             collection: place.collection,
             control: Arc::clone(&place.control),
         };
-        CollectionKeyspace { place, reader }
+        CollectionKeyspace { place, reader, indexes }
     }
 
     fn lookup(&self, key: &[u8]) -> anyhow::Result<Option<QueryDocument>> {
@@ -131,6 +138,33 @@ impl Keyspace for CollectionKeyspace {
         self.place.check_rights(&[Privilege::Read, Privilege::RangeScan])?;
         let scanned = self.scan_range(range, LoadValues::Skip, visit);
         scanned.map_err(|error| self.place.read_error(&error))
+    }
+
+    fn indexes(&self) -> Vec<Arc<dyn KeyspaceIndex>> {
+        self.indexes.usable(&self.place.handle, self.place.collection)
+    }
+
+    fn catch_up(&self, consistency: &Consistency, wait: Option<Duration>) -> Result<()> {
+        // As for a scan.
+        self.place.check_rights(&[Privilege::Read, Privilege::RangeScan])?;
+        let wait_until = wait.and_then(|wait| Instant::now().checked_add(wait));
+        let check = || {
+            let check = self.reader.control.check().and_then(|()| self.reader.check_served());
+            check.map_err(|error| self.place.read_error(&error))?;
+            match wait_until.is_some_and(|until| Instant::now() >= until) {
+                false => Ok(()),
+                true => Err(QueryError::datastore(
+                    SCAN_WAIT_OVER,
+                    format!(
+                        "The indexes of {} do not have the writes that the statement has to see \
+                         within its scan_wait: allow more, or ask again",
+                        self.place.path()
+                    ),
+                )),
+            }
+        };
+        self.reader.check_served().map_err(|error| self.place.read_error(&error))?;
+        self.indexes.catch_up(&self.place.handle, consistency, &check)
     }
 
     fn count(&self) -> Option<u64> {

@@ -30,6 +30,19 @@ impl KeyspaceReader {
         ))
     }
 
+    /// Checks that the collection can be read, and that this node serves all of it.
+    ///
+    /// # Errors
+    /// When it was dropped, the bucket was deleted, or vbuckets are served by other nodes.
+    pub fn check_served(&self) -> Result<()> {
+        self.check_exists()?;
+        let mut vbuckets = self.handle.bucket().vbuckets().iter();
+        match vbuckets.all(oribi_engine::VBucket::is_serving) {
+            true => Ok(()),
+            false => Err(self.not_here()),
+        }
+    }
+
     /// Checks that the collection can be read.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Mutation tokens that a statement has to see (`at_plus`).
 //!
-//! Owns: the form of `scan_vectors`, and the check against the vbuckets of this node. A statement
-//! sees every acknowledged write at once, so it never waits. A token that is not reached names a
+//! Owns: the form of `scan_vectors`, and the check against the vbuckets of this node. A scan sees
+//! every acknowledged write at once, and a scan by index waits for the index ([`wanted`]). A token that is not reached names a
 //! write that a crash lost, and its statement is refused. Vbuckets of other nodes are not checked,
 //! because a statement that reads them is refused anyway.
 
@@ -38,6 +38,17 @@ pub(crate) fn check(consistency: &Consistency, buckets: &Buckets) -> Result<()> 
         }
     }
     Ok(())
+}
+
+/// The seqnos of a bucket's vbuckets that a vector names. Its tokens were checked.
+pub(crate) fn wanted(vectors: &str, bucket: &str) -> Vec<(Vbid, Seqno)> {
+    let vectors: Value = serde_json::from_str(vectors).unwrap_or_default();
+    let Some(vector) = vectors.get(bucket).and_then(Value::as_object) else { return Vec::new() };
+    let tokens = vector.iter().filter_map(|(vbid, token)| {
+        let (seqno, _) = token_of(token)?;
+        Some((Vbid(vbid.parse().ok()?), seqno))
+    });
+    tokens.collect()
 }
 
 fn malformed() -> Box<QueryError> {

@@ -1,5 +1,7 @@
 //! Index definitions: what index managers of SDKs send and read, and how long definitions live.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::{Fixture, add_user};
@@ -11,7 +13,7 @@ const LIST: &str = "SELECT idx.* FROM system:indexes AS idx WHERE \
 
 impl Fixture {
     #[track_caller]
-    fn define(&self, statement: &str) {
+    pub(super) fn define(&self, statement: &str) {
         let answer = self.statement(statement);
         assert_eq!(answer["status"], "success", "{statement}: {answer}");
     }
@@ -20,6 +22,21 @@ impl Fixture {
         let body = json!({ "statement": LIST, "$bucketName": bucket, "$scopeName": scope,
                            "$collectionName": collection });
         self.service_json(&body)["results"].clone()
+    }
+
+    /// Waits until `system:indexes` shows an index in a state, as `watchIndexes` of SDKs does.
+    #[track_caller]
+    pub(super) fn wait_for_state(&self, name: &str, state: &str) {
+        let statement = format!("SELECT RAW state FROM system:indexes WHERE name = \"{name}\"");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let seen = self.statement(&statement)["results"].clone();
+            if seen == json!([state]) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} is {seen} and not {state}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn codes(&self, login: &str, statement: &str) -> Option<u64> {
@@ -50,7 +67,9 @@ fn index_definitions_outlive_the_process() {
     assert_eq!(index["metadata"]["num_replica"], 1);
     assert!(index.get("is_primary").is_none() && index.get("bucket_id").is_none(), "{index}");
     fixture.define("BUILD INDEX ON `default`(`by_age`)");
-    assert_eq!(fixture.indexes("default", "_default", "_default")[1]["state"], "online");
+    fixture.wait_for_state("by_age", "online");
+    fixture.restart();
+    fixture.wait_for_state("by_age", "online");
     fixture.define("DROP INDEX `default`.`by_age` USING GSI");
     fixture.define("DROP PRIMARY INDEX ON `default`");
     fixture.restart();
@@ -108,6 +127,50 @@ fn a_damaged_index_file_is_reported_and_kept() {
     assert_eq!(answer["errors"][0]["code"], 12014, "{answer}");
     assert!(answer["errors"][0]["msg"].as_str().unwrap().contains("indexes.json"), "{answer}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "{");
+}
+
+#[test]
+fn the_index_file_of_a_later_version_is_kept() {
+    let mut fixture = Fixture::development();
+    fixture.put("k", br#"{"a":1}"#);
+    fixture.define("CREATE INDEX i ON `default` (a INCLUDE MISSING DESC, b)");
+    let file = fixture._scratch.path().join("buckets/default/indexes.json");
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(written.contains("INCLUDE MISSING DESC"), "{written}");
+    let later = r#"{"version":2,"shards":[],"indexes":[{"by":"another"}]}"#;
+    std::fs::write(&file, later).unwrap();
+    fixture.restart();
+    for statement in ["CREATE INDEX j ON `default` (a)", "SELECT * FROM system:indexes"] {
+        let answer = fixture.statement(statement);
+        assert_eq!(answer["errors"][0]["code"], 12014, "{answer}");
+        let text = answer["errors"][0]["msg"].as_str().unwrap();
+        assert!(text.contains("has version 2") && text.contains("stays as it is"), "{text}");
+    }
+    let scanned = fixture.statement("SELECT RAW a FROM `default` WHERE a = 1");
+    assert_eq!(scanned["results"], json!([1]), "statements scan: {scanned}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), later);
+    std::fs::write(&file, &written).unwrap();
+    fixture.restart();
+    fixture.wait_for_state("i", "online");
+    let keys = &fixture.indexes("default", "_default", "_default")[0]["index_key"];
+    assert_eq!(*keys, json!(["`a` INCLUDE MISSING DESC", "`b`"]));
+}
+
+#[test]
+fn long_definitions_are_refused() {
+    let fixture = Fixture::development();
+    let long = "x".repeat(20 << 10);
+    let answer = fixture.statement(&format!("CREATE INDEX i ON `default` (a || \"{long}\")"));
+    assert_eq!(answer["errors"][0]["code"], 5010, "{answer}");
+    assert!(answer["errors"][0]["msg"].as_str().unwrap().contains("16384"), "{answer}");
+    let part = "y".repeat(15 << 10);
+    let defer = "WITH {\"defer_build\": true}";
+    let mut codes = (0..40).map(|number| {
+        let create = format!("CREATE INDEX i{number} ON `default` (a || \"{part}\") {defer}");
+        fixture.codes(super::ADMIN, &create)
+    });
+    let created = codes.by_ref().take_while(Option::is_none).count();
+    assert!((30..36).contains(&created), "{created} of 15 KiB are 512 KiB");
 }
 
 #[test]

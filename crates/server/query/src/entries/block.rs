@@ -33,6 +33,12 @@ pub struct IndexEntry<'b> {
 }
 
 impl<'b> IndexEntry<'b> {
+    /// An entry whose last `key_length` bytes are the document's key.
+    pub fn new(bytes: &'b [u8], key_length: usize) -> IndexEntry<'b> {
+        assert!(key_length <= bytes.len(), "an entry has its document's key");
+        IndexEntry { bytes, key_length }
+    }
+
     /// The encoded keys, without the document's key.
     pub fn encoded(&self) -> &'b [u8] {
         &self.bytes[..self.bytes.len() - self.key_length]

@@ -40,6 +40,13 @@ pub struct IndexEntries {
     memory: Arc<EntryMemory>,
 }
 
+/// See [`IndexEntries::block_at`].
+#[derive(Default)]
+pub struct BlockCopy {
+    pub entries: Vec<(Box<[u8]>, usize)>,
+    pub next: Option<Vec<u8>>,
+}
+
 #[derive(Default)]
 struct SortedBlocks {
     blocks: BTreeMap<Box<[u8]>, Arc<IndexBlock>>,
@@ -105,6 +112,20 @@ impl IndexEntries {
         sorted.count = 0;
         // A removal that was decided before has nothing to remove afterwards.
         sorted.stamps.iter_mut().for_each(|stamp| *stamp = stamp.wrapping_add(1));
+    }
+
+    /// Copies of the entries of the block where `from` is or would be, as bytes and the length of
+    /// the document's key, and where the next block begins. A copy keeps no block from changing.
+    pub fn block_at(&self, from: &[u8]) -> BlockCopy {
+        let sorted = self.sorted.read();
+        let Some((bound, block)) = sorted.place(from) else { return BlockCopy::default() };
+        let entries = (block.lower_bound(from)..block.len()).map(|at| {
+            let entry = block.entry(at);
+            (Box::from(entry.bytes), entry.document_key().len())
+        });
+        let after = (Bound::Excluded(bound), Bound::Unbounded);
+        let next = sorted.blocks.range::<[u8], _>(after).next();
+        BlockCopy { entries: entries.collect(), next: next.map(|(bound, _)| bound.to_vec()) }
     }
 
     /// The entries of ranges as they are now.

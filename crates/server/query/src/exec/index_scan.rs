@@ -69,7 +69,7 @@ fn unordered(
     frame: &mut SlotFrame,
     each: &mut EachDocument<'_>,
 ) -> Result<Flow> {
-    let snapshot = scan.index.snapshot(ranges(scan, rt, frame)?);
+    let snapshot = scan.index.snapshot(ranges(scan, rt, frame)?)?;
     let mut flow = Flow::More;
     snapshot.each(false, &mut |entry| -> Result<bool> {
         rt.turn()?;
@@ -106,7 +106,7 @@ fn ordered(
     frame: &mut SlotFrame,
     each: &mut EachDocument<'_>,
 ) -> Result<Flow> {
-    let snapshot = scan.index.snapshot(ranges(scan, rt, frame)?);
+    let snapshot = scan.index.snapshot(ranges(scan, rt, frame)?)?;
     let (seen, ahead) = (HashSet::new(), BTreeMap::new());
     let mut state = OrderedScan { plan, reverse, seen, ahead, kept: 0 };
     let mut flow = Flow::More;

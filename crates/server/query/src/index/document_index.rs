@@ -23,6 +23,9 @@ use super::encoded_keys::encoded_keys;
 /// Fewer stale entries are no reason for a sweep.
 const STALE_MIN: usize = 1_024;
 
+/// More stale entries than there are, without an overflow when some are added.
+const STALE_ALL: usize = usize::MAX / 2;
+
 /// See the module text.
 pub struct DocumentIndex {
     definition: IndexDefinition,
@@ -62,7 +65,8 @@ impl DocumentIndex {
     }
 
     /// Inserts the entries of a document. `replaces` says that the document may have had others.
-    /// After an error the index is not complete and has to be cleared.
+    /// After an error the document may lack entries: the index is complete once the same call
+    /// succeeds, and has to be cleared if it never does.
     pub fn insert(
         &self,
         document: &QueryDocument,
@@ -91,6 +95,16 @@ impl DocumentIndex {
         self.stale.store(0, Ordering::Relaxed);
     }
 
+    /// Lets the next question for a sweep be answered with yes.
+    pub fn request_sweep(&self) {
+        self.stale.store(STALE_ALL, Ordering::Relaxed);
+    }
+
+    /// Whether some entries may be stale.
+    pub fn may_have_stale(&self) -> bool {
+        self.stale.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether more than half of the entries may be stale.
     pub fn needs_sweep(&self) -> bool {
         let stale = self.stale.load(Ordering::Relaxed);
@@ -98,33 +112,60 @@ impl DocumentIndex {
     }
 
     /// Reads the document of every entry and removes stale entries, until `stop` says so.
-    pub fn sweep(&self, keyspace: &dyn Keyspace, stop: &dyn Fn() -> bool) -> Result<()> {
-        self.stale.store(0, Ordering::Relaxed);
-        let snapshot = self.snapshot(vec![EntryRange::default()]);
-        snapshot.each(false, &mut |entry| {
-            if stop() {
-                return Ok(false);
+    pub fn sweep(&self, keyspace: &dyn Keyspace, stop: &dyn Fn() -> bool) {
+        let mut from = Vec::new();
+        while !stop() {
+            match self.sweep_block(&from, keyspace) {
+                Some(next) => from = next,
+                None => break,
             }
-            self.read(entry, keyspace)?;
-            Ok(true)
-        })
-    }
-}
-
-impl KeyspaceIndex for DocumentIndex {
-    fn definition(&self) -> &IndexDefinition {
-        &self.definition
+        }
     }
 
-    fn keys(&self) -> Arc<dyn Any + Send + Sync> {
+    /// Reads the documents of some hundred entries from `from` on and removes stale entries. An
+    /// entry whose document cannot be read stays. Answers where the next ones begin; none after the last. A sweep begins with no bytes.
+    pub fn sweep_block(&self, from: &[u8], keyspace: &dyn Keyspace) -> Option<Vec<u8>> {
+        if from.is_empty() {
+            self.stale.store(0, Ordering::Relaxed);
+        }
+        let block = self.entries.block_at(from);
+        for (bytes, key_length) in &block.entries {
+            let _ = self.read_entry(IndexEntry::new(bytes, *key_length), keyspace);
+        }
+        block.next
+    }
+
+    /// The encoded keys of a document's entries.
+    pub fn entries_of(&self, document: &QueryDocument) -> Vec<Vec<u8>> {
+        encoded_keys(&self.keys, &self.definition.keyspace, document)
+    }
+
+    /// All entries as they are now, stale ones among them: encoded keys and the document's key.
+    pub fn all_entries(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut all = Vec::new();
+        let visited: std::result::Result<(), std::convert::Infallible> =
+            self.entries.snapshot(vec![EntryRange::default()]).each(false, &mut |entry| {
+                all.push((entry.encoded().to_vec(), entry.document_key().to_vec()));
+                Ok(true)
+            });
+        match visited {
+            Ok(()) => all,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The compiled keys, of a type that only the planner knows.
+    pub fn compiled_keys(&self) -> Arc<dyn Any + Send + Sync> {
         self.keys.clone()
     }
 
-    fn snapshot(&self, ranges: Vec<EntryRange>) -> IndexSnapshot {
+    /// The entries of ranges as they are now.
+    pub fn entries_in(&self, ranges: Vec<EntryRange>) -> IndexSnapshot {
         self.entries.snapshot(ranges)
     }
 
-    fn read(
+    /// The document of an entry as it is now. A stale entry is removed.
+    pub fn read_entry(
         &self,
         entry: IndexEntry<'_>,
         keyspace: &dyn Keyspace,
@@ -142,5 +183,27 @@ impl KeyspaceIndex for DocumentIndex {
             let _ = self.stale.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         }
         Ok(document.zip(encoded))
+    }
+}
+
+impl KeyspaceIndex for DocumentIndex {
+    fn definition(&self) -> &IndexDefinition {
+        &self.definition
+    }
+
+    fn keys(&self) -> Arc<dyn Any + Send + Sync> {
+        self.compiled_keys()
+    }
+
+    fn snapshot(&self, ranges: Vec<EntryRange>) -> Result<IndexSnapshot> {
+        Ok(self.entries_in(ranges))
+    }
+
+    fn read(
+        &self,
+        entry: IndexEntry<'_>,
+        keyspace: &dyn Keyspace,
+    ) -> Result<Option<IndexedDocument>> {
+        self.read_entry(entry, keyspace)
     }
 }

@@ -1,22 +1,20 @@
-//! Index definitions of all buckets.
+//! Index definitions of a bucket, and `indexes.json` in its directory, which keeps them.
 //!
-//! Owns: the definitions, and `indexes.json` in a bucket's directory, which keeps them. Invariants:
-//! - the file is replaced atomically before a change is in force, and one that cannot be parsed is
-//!   an error and stays as it is;
+//! Owns: the file, the limits of definitions, and how a change alters their list. Invariants:
+//! - the file is replaced atomically before a change is in force, and one that cannot be read here
+//!   is an error and stays as it is;
 //! - a definition belongs to a collection by its id, so a collection that is created again has no
 //!   index of the dropped one; the file goes with the bucket's directory.
 //!
-//! A bucket without a directory keeps definitions as long as it lives. Caller: `query_store`, which
-//! has checked the rights.
+//! A bucket without a directory keeps definitions as long as it lives. Caller: `query_indexes`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::io::Read;
 
 use oribi_query::{IndexChange, IndexDefinition, KeyspaceName, QueryError, Result};
 use oribi_system::data_file::write_atomically;
 use oribi_system::random::random_bytes;
 use oribi_types::CollectionId;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use oribi_server::buckets::BucketHandle;
@@ -26,12 +24,26 @@ const NO_INDEX: u32 = 12016;
 const INDEX_EXISTS: u32 = 4300;
 const CATALOG_FAILED: u32 = 12014;
 
+/// Code of a definition that no index can have.
+const TOO_LONG: u32 = 5010;
+
+/// The state of an index that waits for BUILD INDEX.
+const DEFERRED: &str = "deferred";
+
 const FILE_NAME: &str = "indexes.json";
 const FILE_MODE: u32 = 0o600;
 const VERSION: u32 = 1;
 
 /// Definitions of a bucket. Each is listed and compared by every statement that has a choice.
 const INDEXES_MAX: usize = 1_000;
+
+/// Bytes of all texts of a definition, and of all definitions of a bucket. Written definitions have
+/// some hundred. Compiled ones take several times as much, for each index.
+pub(super) const DEFINITION_BYTES_MAX: usize = 16 << 10;
+pub(super) const DEFINITIONS_BYTES_MAX: usize = 512 << 10;
+
+/// Bytes of the file. JSON escapes a byte to six at most.
+const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// Content of the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,22 +53,29 @@ struct IndexFile {
     indexes: Vec<StoredIndex>,
 }
 
+/// The field that every version of the file has.
+#[derive(Debug, Deserialize)]
+struct FileVersion {
+    version: u32,
+}
+
 /// A definition as the file keeps it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StoredIndex {
-    id: String,
-    name: String,
-    collection: u32,
+pub(super) struct StoredIndex {
+    pub id: String,
+    pub name: String,
+    pub collection: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_primary: bool,
+    pub is_primary: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     keys: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     partition: Option<String>,
-    state: String,
+    /// `deferred`, or `online` for one that is built.
+    pub state: String,
     #[serde(default)]
     replica_count: u32,
 }
@@ -76,7 +95,12 @@ impl StoredIndex {
         }
     }
 
-    fn definition(&self, keyspace: KeyspaceName) -> IndexDefinition {
+    /// Whether a feed has entries for it. The scan of a primary index is a scan.
+    pub fn has_entries(&self) -> bool {
+        !self.is_primary && self.state != DEFERRED
+    }
+
+    pub fn definition(&self, keyspace: KeyspaceName) -> IndexDefinition {
         IndexDefinition {
             name: self.name.clone(),
             keyspace,
@@ -85,64 +109,26 @@ impl StoredIndex {
             condition: self.condition.clone(),
             partition: self.partition.clone(),
             state: self.state.clone(),
+            reason: None,
             id: self.id.clone(),
             replica_count: self.replica_count,
         }
     }
 
-    fn is(&self, collection: CollectionId, name: &str) -> bool {
+    /// Bytes of its texts.
+    fn text_bytes(&self) -> usize {
+        let keys: usize = self.keys.iter().map(String::len).sum();
+        let optional = [&self.condition, &self.partition].into_iter().flatten();
+        self.name.len() + keys + optional.map(String::len).sum::<usize>()
+    }
+
+    pub fn is(&self, collection: CollectionId, name: &str) -> bool {
         self.collection == collection.0 && self.name == name
     }
 }
 
-/// The definitions of a bucket that was asked for.
-struct BucketIndexes {
-    bucket: Weak<BucketHandle>,
-    indexes: Vec<StoredIndex>,
-}
-
-/// See the module text.
-#[derive(Default)]
-pub(crate) struct IndexDefinitions {
-    /// By the bucket's uuid.
-    buckets: Mutex<HashMap<String, BucketIndexes>>,
-}
-
-impl IndexDefinitions {
-    /// The definitions in collections that exist.
-    pub(super) fn list(&self, handle: &Arc<BucketHandle>) -> Result<Vec<IndexDefinition>> {
-        let mut buckets = self.buckets.lock();
-        let indexes = loaded(&mut buckets, handle)?;
-        if indexes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let names = keyspaces_of(handle);
-        let named =
-            |index: &StoredIndex| Some(index.definition(names.get(&index.collection)?.clone()));
-        Ok(indexes.iter().filter_map(named).collect())
-    }
-
-    /// Applies a change in a collection. Durable when it returns.
-    pub(super) fn apply(
-        &self,
-        handle: &Arc<BucketHandle>,
-        collection: CollectionId,
-        change: IndexChange,
-    ) -> Result<()> {
-        let mut buckets = self.buckets.lock();
-        let indexes = loaded(&mut buckets, handle)?;
-        let names = keyspaces_of(handle);
-        let mut next = indexes.clone();
-        next.retain(|index| names.contains_key(&index.collection));
-        change_in(&mut next, collection, change)?;
-        write(handle, &next)?;
-        *indexes = next;
-        Ok(())
-    }
-}
-
 /// Changes a list of definitions.
-fn change_in(
+pub(super) fn change_in(
     all: &mut Vec<StoredIndex>,
     collection: CollectionId,
     change: IndexChange,
@@ -159,7 +145,25 @@ fn change_in(
                 let msg = format!("A bucket has at most {INDEXES_MAX} indexes: drop some");
                 return Err(QueryError::datastore(CATALOG_FAILED, msg));
             }
-            all.push(StoredIndex::of(new, collection));
+            let index = StoredIndex::of(new, collection);
+            let bytes = index.text_bytes();
+            if bytes > DEFINITION_BYTES_MAX {
+                let msg = format!(
+                    "The definition of the index {} has {bytes} bytes of names and expressions, and \
+                     may have {DEFINITION_BYTES_MAX}: shorten it",
+                    index.name
+                );
+                return Err(QueryError::datastore(TOO_LONG, msg));
+            }
+            let before: usize = all.iter().map(StoredIndex::text_bytes).sum();
+            if before + bytes > DEFINITIONS_BYTES_MAX {
+                let msg = format!(
+                    "The definitions of a bucket's indexes may have {DEFINITIONS_BYTES_MAX} bytes \
+                     of names and expressions: drop some, or shorten them"
+                );
+                return Err(QueryError::datastore(TOO_LONG, msg));
+            }
+            all.push(index);
         }
         IndexChange::Drop { name, .. } => {
             let at = all.iter().position(|one| one.is(collection, &name));
@@ -176,7 +180,7 @@ fn change_in(
 }
 
 /// The names of a bucket's collections by their ids.
-fn keyspaces_of(handle: &BucketHandle) -> HashMap<u32, KeyspaceName> {
+pub(super) fn keyspaces_of(handle: &BucketHandle) -> HashMap<u32, KeyspaceName> {
     let manifest = handle.bucket().manifest();
     let mut names = HashMap::new();
     for scope in manifest.scopes() {
@@ -191,42 +195,43 @@ fn keyspaces_of(handle: &BucketHandle) -> HashMap<u32, KeyspaceName> {
     names
 }
 
-/// The definitions of a bucket, read at the first use.
-fn loaded<'b>(
-    buckets: &'b mut HashMap<String, BucketIndexes>,
-    handle: &Arc<BucketHandle>,
-) -> Result<&'b mut Vec<StoredIndex>> {
-    let uuid = &handle.bucket().config().uuid;
-    if !buckets.contains_key(uuid) {
-        // Those of deleted buckets go.
-        buckets.retain(|_, known| known.bucket.strong_count() > 0);
-        let known = BucketIndexes { bucket: Arc::downgrade(handle), indexes: read(handle)? };
-        buckets.insert(uuid.clone(), known);
-    }
-    let known = buckets.get_mut(uuid).expect("inserted when it was missing");
-    Ok(&mut known.indexes)
-}
-
-fn read(handle: &BucketHandle) -> Result<Vec<StoredIndex>> {
+pub(super) fn read(handle: &BucketHandle) -> Result<Vec<StoredIndex>> {
     let Some(directory) = handle.directory() else { return Ok(Vec::new()) };
     let path = directory.join(FILE_NAME);
     let failed = |why: String| {
-        let msg = format!("The index definitions in {} cannot be read: {why}", path.display());
+        let msg = format!(
+            "The index definitions in {} cannot be read, and the file stays as it is: {why}",
+            path.display()
+        );
         QueryError::datastore(CATALOG_FAILED, msg)
     };
-    let text = match std::fs::read(&path) {
+    let read = std::fs::File::open(&path).and_then(|file| {
+        let mut text = Vec::new();
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+        Ok(text)
+    });
+    let text = match read {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed(error.to_string())),
     };
-    let file: IndexFile = serde_json::from_slice(&text).map_err(|e| failed(e.to_string()))?;
-    match file.version {
-        VERSION => Ok(file.indexes),
-        other => Err(failed(format!("version {other} is not known here"))),
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(failed(format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
+    // First, because a later version may have any fields.
+    let damaged = |error: serde_json::Error| failed(format!("it is damaged: {error}"));
+    let FileVersion { version } = serde_json::from_slice(&text).map_err(damaged)?;
+    if version != VERSION {
+        return Err(failed(format!(
+            "it has version {version}, and this server knows version {VERSION}; start the server \
+             that wrote it, or a later one"
+        )));
+    }
+    let file: IndexFile = serde_json::from_slice(&text).map_err(damaged)?;
+    Ok(file.indexes)
 }
 
-fn write(handle: &BucketHandle, indexes: &[StoredIndex]) -> Result<()> {
+pub(super) fn write(handle: &BucketHandle, indexes: &[StoredIndex]) -> Result<()> {
     let Some(directory) = handle.directory() else { return Ok(()) };
     let path = directory.join(FILE_NAME);
     let file = IndexFile { version: VERSION, indexes: indexes.to_vec() };

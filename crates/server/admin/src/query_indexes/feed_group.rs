@@ -1,0 +1,455 @@
+//! Indexes that are fed together, and a stream of each vbucket for them.
+//!
+//! Owns: the streams, the decision which vbuckets are fed, and the entries of each change. A stream
+//! begins at the beginning of its vbucket's history, and again there when the history ends: entries
+//! are candidates, so feeding a document twice does no harm. A stream needs no tombstones that were
+//! purged, because an entry without a document is removed where it is met.
+//!
+//! Invariants: a vbucket is fed once its stream has passed the seqno that was the highest when it
+//! was opened; few vbuckets at a time are fed from the beginning, so that few backfills run and few
+//! checkpoints wait for them; no lock of the engine is held while the group waits for anything.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oribi_engine::Bucket;
+use oribi_engine::dcp::{
+    ChangedDocument, StreamChange, StreamEndReason, StreamFilter, StreamOpenError, StreamOptions,
+    StreamRequest, StreamSink, StreamStep, VbucketDcpStream,
+};
+use oribi_query::QueryDocument;
+use oribi_query::stored::{body_of, inflated_bytes};
+use oribi_types::{CollectionId, Datatype, Seqno, VbUuid, Vbid};
+
+use super::fed_index::FedIndex;
+use super::feed_progress::FeedProgress;
+use super::large_documents::LargeDocuments;
+use super::ready_set::ReadySet;
+
+/// Vbuckets that are fed from the beginning at once.
+const OPENING_MAX: usize = 8;
+
+/// Documents of a vbucket in one turn, and in one run. A run holds the vbucket's checkpoints.
+const TURN_DOCUMENTS: usize = 512;
+const RUN_DOCUMENTS: usize = 32;
+
+/// Pause before a stream that was refused is asked for again, and one whose store failed.
+const PAUSE: Duration = Duration::from_millis(20);
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+/// A document up to this size is inflated and evaluated without a reservation.
+const FREE_DOCUMENT_BYTES: usize = 256 << 10;
+
+/// The document, its inflated body and its entries.
+const DOCUMENT_COPIES: usize = 3;
+
+enum FeedState {
+    /// It is not served here.
+    Absent,
+    Waiting {
+        due: Instant,
+        from: FeedPosition,
+    },
+    Streaming(Box<FeedStream>),
+}
+
+/// The changes up to here are applied, in this history.
+#[derive(Clone, Copy, Default)]
+struct FeedPosition {
+    seqno: Seqno,
+    uuid: VbUuid,
+}
+
+struct FeedStream {
+    stream: VbucketDcpStream,
+    incarnation: u64,
+    /// Where the stream may be opened again.
+    applied: FeedPosition,
+    /// The vbucket is fed when this is passed.
+    target: Seqno,
+    is_fed: bool,
+    /// A change was taken from the stream and not applied.
+    has_change: bool,
+}
+
+/// Why a change was not applied.
+enum Obstacle {
+    /// No memory for the entries of the index at this position.
+    Full(Arc<FedIndex>),
+    /// No memory for a large document now.
+    Busy,
+}
+
+/// Result of a turn.
+#[derive(Default)]
+pub(super) struct TurnReport {
+    pub changes: u64,
+    /// An index whose entries do not fit.
+    pub full: Option<Arc<FedIndex>>,
+    /// Vbuckets that may have other seqnos.
+    pub touched: Vec<usize>,
+    /// Some vbuckets lost their streams.
+    pub has_lost: bool,
+}
+
+/// See the module text.
+pub(super) struct FeedGroup {
+    bucket: Arc<Bucket>,
+    documents: Arc<dyn LargeDocuments>,
+    ready: Arc<ReadySet>,
+    vbuckets: Vec<FeedState>,
+    indexes: HashMap<CollectionId, Vec<Arc<FedIndex>>>,
+    /// The number of ownership changes when the vbuckets were examined.
+    examined_at: Option<u64>,
+    /// Vbuckets that are served and not fed, and those of them that have a stream.
+    unfed: usize,
+    opening: usize,
+}
+
+impl FeedGroup {
+    pub fn new(
+        bucket: Arc<Bucket>,
+        documents: Arc<dyn LargeDocuments>,
+        progress: Arc<FeedProgress>,
+    ) -> FeedGroup {
+        let count = bucket.vbuckets().len();
+        let ready = Arc::new(ReadySet::new(count, progress));
+        let vbuckets = (0..count).map(|_| FeedState::Absent).collect();
+        let indexes = HashMap::new();
+        let (examined_at, unfed, opening) = (None, 0, 0);
+        FeedGroup { bucket, documents, ready, vbuckets, indexes, examined_at, unfed, opening }
+    }
+
+    pub fn add(&mut self, index: Arc<FedIndex>) {
+        self.indexes.entry(index.collection).or_default().push(index);
+    }
+
+    /// Removes an index. True if it was one of the group.
+    pub fn remove(&mut self, index: &Arc<FedIndex>) -> bool {
+        let Some(list) = self.indexes.get_mut(&index.collection) else { return false };
+        let before = list.len();
+        list.retain(|known| !Arc::ptr_eq(known, index));
+        let is_removed = list.len() < before;
+        if list.is_empty() {
+            self.indexes.remove(&index.collection);
+        }
+        is_removed
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.indexes.is_empty()
+    }
+
+    pub fn indexes(&self) -> impl Iterator<Item = &Arc<FedIndex>> {
+        self.indexes.values().flatten()
+    }
+
+    /// The number of ownership changes at which all served vbuckets are fed; none if some are not.
+    pub fn complete_at(&self) -> Option<u64> {
+        self.examined_at.filter(|_| self.unfed == 0)
+    }
+
+    pub fn has_work(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// When a vbucket asks for its stream, at the latest.
+    pub fn due(&self) -> Option<Instant> {
+        let due = |state: &FeedState| match state {
+            FeedState::Waiting { due, .. } => Some(*due),
+            _ => None,
+        };
+        match self.unfed > 0 && self.opening < OPENING_MAX {
+            false => None,
+            true => self.vbuckets.iter().filter_map(due).min(),
+        }
+    }
+
+    /// Up to where the indexes have the changes of a vbucket.
+    pub fn seqno(&self, vbid: Vbid) -> Option<Seqno> {
+        match self.vbuckets.get(usize::from(vbid.0)) {
+            Some(FeedState::Streaming(open)) => Some(open.reached()),
+            _ => None,
+        }
+    }
+
+    /// Looks which vbuckets are served and with which history. False: that is changing.
+    /// `has_lost` becomes true when a vbucket has to be fed again.
+    pub fn examine(&mut self, now: Instant, has_lost: &mut bool) -> bool {
+        if self.examined_at == Some(self.bucket.ownership_changes()) {
+            return true;
+        }
+        self.examined_at = None;
+        let Some(changes) = self.bucket.settled_ownership_changes() else { return false };
+        for (vbucket, state) in self.bucket.vbuckets().iter().zip(&mut self.vbuckets) {
+            let is_served = vbucket.is_serving();
+            let next = match state {
+                FeedState::Streaming(open)
+                    if is_served && open.incarnation == vbucket.incarnation() =>
+                {
+                    continue;
+                }
+                FeedState::Waiting { .. } if is_served => continue,
+                FeedState::Absent if !is_served => continue,
+                _ if is_served => FeedState::Waiting { due: now, from: FeedPosition::default() },
+                _ => FeedState::Absent,
+            };
+            *has_lost |= matches!(state, FeedState::Streaming(_));
+            *state = next;
+        }
+        self.count_unfed();
+        let is_settled = self.bucket.ownership_changes() == changes;
+        self.examined_at = is_settled.then_some(changes);
+        is_settled
+    }
+
+    fn count_unfed(&mut self) {
+        (self.unfed, self.opening) = (0, 0);
+        for state in &self.vbuckets {
+            match state {
+                FeedState::Absent => {}
+                FeedState::Waiting { .. } => self.unfed += 1,
+                FeedState::Streaming(open) => {
+                    self.unfed += usize::from(!open.is_fed);
+                    self.opening += usize::from(!open.is_fed);
+                }
+            }
+        }
+    }
+
+    /// Opens streams that are due, and applies changes of those that are ready.
+    pub fn turn(&mut self, now: Instant) -> TurnReport {
+        let mut report = TurnReport::default();
+        if self.unfed > 0 {
+            self.open_due(now);
+        }
+        for at in self.ready.take() {
+            // One obstacle at a time; the others keep their turn.
+            match report.full {
+                None => {
+                    self.step(at, now, &mut report);
+                    report.touched.push(at);
+                }
+                Some(_) => self.ready.set(at),
+            }
+        }
+        if self.unfed > 0 || report.has_lost {
+            self.count_unfed();
+        }
+        report
+    }
+
+    fn open_due(&mut self, now: Instant) {
+        let mut opening = self.opening;
+        for at in 0..self.vbuckets.len() {
+            if opening >= OPENING_MAX {
+                return;
+            }
+            if let FeedState::Waiting { due, from } = self.vbuckets[at]
+                && due <= now
+            {
+                self.vbuckets[at] = self.opened(at, from, now);
+                if let FeedState::Streaming(open) = &self.vbuckets[at] {
+                    opening += usize::from(!open.is_fed);
+                    self.ready.set(at);
+                }
+            }
+        }
+    }
+
+    fn opened(&self, at: usize, from: FeedPosition, now: Instant) -> FeedState {
+        let vbucket = &self.bucket.vbuckets()[at];
+        let (incarnation, target) = (vbucket.incarnation(), vbucket.high_seqno());
+        let request = StreamRequest {
+            vbid: vbucket.id(),
+            start: from.seqno,
+            end: Seqno(u64::MAX),
+            uuid: from.uuid,
+            snapshot: (from.seqno, from.seqno),
+            client_purge_seqno: None,
+            flags: StreamOptions { active_only: true, ignore_purged: true, ..Default::default() },
+            filter: StreamFilter::All,
+        };
+        let sink: Arc<dyn StreamSink> = Arc::clone(&self.ready) as _;
+        match self.bucket.open_stream(&request, sink, at as u64) {
+            Ok(stream) if vbucket.incarnation() == incarnation => {
+                let newest = stream.failover_table().first();
+                let uuid = newest.map_or(VbUuid(0), |newest| newest.uuid);
+                let open = FeedStream {
+                    stream,
+                    incarnation,
+                    applied: FeedPosition { seqno: from.seqno, uuid },
+                    target,
+                    is_fed: target <= from.seqno,
+                    has_change: false,
+                };
+                FeedState::Streaming(Box::new(open))
+            }
+            // The history of the position has ended.
+            Err(StreamOpenError::Rollback(_) | StreamOpenError::Range) => {
+                FeedState::Waiting { due: now, from: FeedPosition::default() }
+            }
+            // Not served, loading, or short of memory: the next examination or attempt tells.
+            Ok(_) | Err(_) => FeedState::Waiting { due: now + PAUSE, from },
+        }
+    }
+
+    /// Applies changes of one vbucket.
+    fn step(&mut self, at: usize, now: Instant, report: &mut TurnReport) {
+        let FeedGroup { vbuckets, indexes, documents, ready, .. } = self;
+        let Some(FeedState::Streaming(open)) = vbuckets.get_mut(at) else { return };
+        let mut left = TURN_DOCUMENTS;
+        let lost = loop {
+            if left == 0 {
+                ready.set(at);
+                break None;
+            }
+            match open.apply_next(indexes, &**documents, left.min(RUN_DOCUMENTS)) {
+                Ok(ApplyOutcome::Changes(changes)) => {
+                    left = left.saturating_sub(changes.max(1));
+                    report.changes += changes as u64;
+                }
+                Ok(ApplyOutcome::Idle) => break None,
+                Ok(ApplyOutcome::End(StreamEndReason::BackfillFailed)) => {
+                    break Some((now + FAILURE_PAUSE, open.applied));
+                }
+                Ok(ApplyOutcome::End(_)) => break Some((now, FeedPosition::default())),
+                // Others may wait for the memory that the stream holds.
+                Err(Obstacle::Busy) if open.stream.holds_granted() => {
+                    break Some((now + FAILURE_PAUSE, open.applied));
+                }
+                Err(obstacle) => {
+                    ready.set(at);
+                    if let Obstacle::Full(index) = obstacle {
+                        report.full = Some(index);
+                    }
+                    break None;
+                }
+            }
+        };
+        open.is_fed |= open.reached() >= open.target;
+        if let Some((due, from)) = lost {
+            vbuckets[at] = FeedState::Waiting { due, from };
+            report.has_lost = true;
+            // A change of ownership may be the reason.
+            self.examined_at = None;
+        }
+    }
+
+    /// Applies changes until this group has those that `other` has. False when it cannot now.
+    pub fn reach(&mut self, other: &FeedGroup, now: Instant, report: &mut TurnReport) -> bool {
+        for at in 0..self.vbuckets.len() {
+            let vbid = Vbid(at as u16);
+            let Some(wanted) = other.seqno(vbid) else { continue };
+            if self.seqno(vbid).is_some_and(|seqno| seqno < wanted) {
+                self.step(at, now, report);
+            }
+            if self.seqno(vbid).is_none_or(|seqno| seqno < wanted) {
+                return false;
+            }
+        }
+        report.full.is_none() && !report.has_lost
+    }
+}
+
+enum ApplyOutcome {
+    Changes(usize),
+    Idle,
+    End(StreamEndReason),
+}
+
+impl FeedStream {
+    /// All changes up to here are applied.
+    fn reached(&self) -> Seqno {
+        match self.has_change {
+            true => self.applied.seqno,
+            false => self.stream.last_read_seqno(),
+        }
+    }
+
+    /// Applies the next changes, `changes_max` at most.
+    fn apply_next(
+        &mut self,
+        indexes: &HashMap<CollectionId, Vec<Arc<FedIndex>>>,
+        documents: &dyn LargeDocuments,
+        changes_max: usize,
+    ) -> Result<ApplyOutcome, Obstacle> {
+        if !self.has_change
+            && let Some(run) = self.stream.next_run(changes_max)
+        {
+            let (mut applied, mut last, mut obstacle) = (0, Seqno(0), None);
+            for document in run.documents() {
+                if let Err(why) = apply(&document, indexes, documents) {
+                    obstacle = Some(why);
+                    break;
+                }
+                (applied, last) = (applied + 1, document.record.seqno);
+            }
+            drop(run);
+            if applied > 0 {
+                self.stream.pass_run(applied, last);
+                self.applied.seqno = last;
+            }
+            return obstacle.map_or(Ok(ApplyOutcome::Changes(applied)), Err);
+        }
+        if !self.has_change {
+            match self.stream.next() {
+                StreamStep::Idle => return Ok(ApplyOutcome::Idle),
+                StreamStep::End(reason) => return Ok(ApplyOutcome::End(reason)),
+                StreamStep::Snapshot(_) | StreamStep::SeqnoAdvanced(_) => {
+                    return Ok(ApplyOutcome::Changes(0));
+                }
+                StreamStep::Change(_) => self.has_change = true,
+            }
+        }
+        match self.stream.last_change() {
+            Some(StreamChange::Document(document)) => {
+                apply(&document, indexes, documents)?;
+                self.applied.seqno = document.record.seqno;
+            }
+            Some(StreamChange::Event(event)) => self.applied.seqno = event.seqno,
+            None => {}
+        }
+        self.has_change = false;
+        self.stream.release_sent();
+        Ok(ApplyOutcome::Changes(1))
+    }
+}
+
+/// Inserts the entries of a changed document.
+fn apply(
+    changed: &ChangedDocument<'_>,
+    indexes: &HashMap<CollectionId, Vec<Arc<FedIndex>>>,
+    documents: &dyn LargeDocuments,
+) -> Result<(), Obstacle> {
+    let record = &changed.record;
+    let Some(indexes) = indexes.get(&record.key.collection) else { return Ok(()) };
+    if record.deleted {
+        indexes.iter().for_each(|index| index.entries.note_removal());
+        return Ok(());
+    }
+    let body = body_of(record.datatype, record.value);
+    let inflated = match record.datatype.contains(Datatype::SNAPPY) {
+        true => inflated_bytes(body).unwrap_or(0),
+        false => 0,
+    };
+    let bytes = body.len().max(inflated);
+    let _reserved = match bytes > FREE_DOCUMENT_BYTES {
+        true => Some(documents.reserve(DOCUMENT_COPIES * bytes).ok_or(Obstacle::Busy)?),
+        false => None,
+    };
+    let document = QueryDocument {
+        cas: record.cas.0,
+        flags: record.flags,
+        expiration: record.expiry,
+        ..QueryDocument::of_body(record.key.key, record.datatype, body)
+    };
+    // Only a document of a later revision can have had other entries.
+    let replaces = record.rev_seqno.0 > 1;
+    for index in indexes {
+        let inserted = index.entries.insert(&document, replaces);
+        inserted.map_err(|_| Obstacle::Full(Arc::clone(index)))?;
+    }
+    Ok(())
+}
