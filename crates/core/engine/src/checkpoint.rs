@@ -25,6 +25,8 @@
 //! 6. `own_bytes` is the memory of all slots, and of the blocks that only the queue holds, until
 //!    the caller has freed and settled what left.
 //! 7. `has_idle_stream` is true whenever a stream waits to be woken.
+//! 8. A pending version displaces nothing. A checkpoint that has one begins with one, and streams
+//!    stop in front of it.
 //!
 //! The caller holds the vbucket's queue lock. Items to be freed are handed back to the caller, who
 //! drops them after the lock is released. It knows neither the hash table nor the store.
@@ -44,6 +46,7 @@ mod cursor;
 mod expelled;
 mod invariants;
 mod open;
+mod pending;
 mod positions;
 mod reading;
 mod removal;
@@ -119,6 +122,10 @@ pub struct CheckpointManager {
     cursors: Cursors,
     /// A stream has read to the end and waits to be woken.
     has_idle_stream: bool,
+    /// Start of the first checkpoint with a pending version; streams stop in front of it.
+    held_from: Option<u64>,
+    /// The open checkpoint may have pending versions.
+    open_has_pending: bool,
     /// Bytes that were reported to the bucket, and bytes of the open checkpoint at which it is told
     /// again.
     reported_bytes: usize,
@@ -157,6 +164,8 @@ impl CheckpointManager {
             closed_held: QueueMemory::default(),
             cursors: Cursors::default(),
             has_idle_stream: false,
+            held_from: None,
+            open_has_pending: false,
             reported_bytes: 0,
             report_from: 0,
         }
@@ -211,7 +220,7 @@ impl CheckpointManager {
     pub fn own_bytes(&self) -> usize {
         let closed = self.closed_held;
         debug_assert!(
-            closed.orphan_bytes == 0 || closed.slot_bytes > 0,
+            closed.orphan_bytes == 0 || closed.slot_bytes > 0 || self.held_from.is_some(),
             "an orphan is in a checkpoint"
         );
         closed.slot_bytes + closed.orphan_bytes + self.open.slots.bytes()
@@ -335,6 +344,7 @@ impl CheckpointManager {
             "sums over checkpoints grow"
         );
         self.open_id += 1;
+        self.open_has_pending = false;
         // The growth since the last report is no longer in the open checkpoint.
         self.report_from = 0;
         true

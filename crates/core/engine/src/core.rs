@@ -118,6 +118,7 @@ impl Core {
             memory: &self.memory,
             compression: &self.compression,
             max_ttl_s: &self.max_ttl_s,
+            is_pending: false,
         }
     }
 

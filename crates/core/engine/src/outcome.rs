@@ -24,6 +24,8 @@ pub enum OperationRejection {
     NeedsFetch,
     /// The document is locked, and the request does not name the CAS of the lock.
     Locked,
+    /// A write of the key waits for the store. Until that is decided no other write is done.
+    DurableWriteInProgress,
 }
 
 /// Identity of a change that was made.

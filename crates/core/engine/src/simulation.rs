@@ -12,6 +12,7 @@ mod flushes;
 mod interrupts;
 mod model;
 mod operation;
+mod pending;
 mod steps;
 mod store_mutants;
 mod streams;
@@ -65,6 +66,8 @@ fn number(variable: &str) -> Option<u64> {
 // Invariant: The hash table keeps an item or its tombstone until its slot has left the queue.
 // Invariant: Between changes of the manifest, the history of each served vbucket says what the
 // manifest says.
+// Invariant: A durable write is visible once the store has it, and a value that was read is never
+// taken back.
 // Invariant: A snapshot is one moment of the vbucket: at its end the reader has the exact state of
 // its collections.
 // Invariant: While a vbucket loads, entries are replaced, never removed.

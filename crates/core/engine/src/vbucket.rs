@@ -31,6 +31,7 @@ use crate::vbucket_lock::VbucketLock;
 
 mod backfilling;
 mod collection_figures;
+mod committing;
 mod compressed;
 mod context;
 mod event_list;
@@ -49,6 +50,7 @@ mod next_version;
 mod operations;
 mod owning;
 mod paging;
+mod pending;
 mod reading;
 mod removing;
 mod sampling;
@@ -113,6 +115,8 @@ pub struct VBucket {
     drained: AtomicU64,
     expired: AtomicU64,
     waiters: Waiters,
+    /// A write waits for the store before it becomes visible. Changes under the table's lock.
+    has_pending: AtomicBool,
 }
 
 // The lock is the first byte and the manager follows, aligned.
@@ -156,6 +160,7 @@ impl VBucket {
             drained: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             waiters: Waiters::default(),
+            has_pending: AtomicBool::new(false),
         }
     }
 
@@ -212,10 +217,11 @@ impl VBucket {
         uuid: VbUuid,
         events: &[ManifestEvent<'_>],
     ) -> VbucketState {
-        let (streams, dropped, expelled, state) = {
+        let (streams, dropped, pending, expelled, state) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
             let streams = queue.end_streams();
+            let pending = self.clear_pending(&mut table, &mut queue);
             let (dropped, expelled) = (table.clear(), queue.clear());
             // A fetch under way reads what was there before.
             self.incarnation.fetch_add(1, Ordering::AcqRel);
@@ -228,9 +234,9 @@ impl VBucket {
             );
             assert_eq!(table.items(), 0, "an emptied vbucket has no document");
             self.queue_events(context, &mut queue, events);
-            (streams, dropped, expelled, state)
+            (streams, dropped, pending, expelled, state)
         };
-        drop(dropped);
+        drop((dropped, pending));
         self.settle(expelled);
         streams.iter().for_each(StreamWaker::wake);
         self.persisted_seqno.store(state.high_seqno.0, Ordering::Release);

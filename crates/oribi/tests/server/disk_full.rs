@@ -76,6 +76,7 @@ fn value(number: usize) -> Vec<u8> {
 }
 
 /// Writes until the disk is full; number and CAS of everything that was acknowledged as persisted.
+/// The write that is not known to be persisted is not visible.
 fn fill(connection: &mut RawConnection) -> Vec<(usize, Cas)> {
     let mut acknowledged = Vec::new();
     for number in 0..2 * DISK_MIB * (1 << 20) / DOCUMENT_BYTES {
@@ -84,7 +85,11 @@ fn fill(connection: &mut RawConnection) -> Vec<(usize, Cas)> {
         let response = connection.call(&request).unwrap();
         match response.status() {
             Status::Success => acknowledged.push((number, response.cas)),
-            Status::SyncWriteAmbiguous | Status::Etmpfail => return acknowledged,
+            Status::SyncWriteAmbiguous | Status::Etmpfail => {
+                let read = connection.call(&Request::get(format!("key-{number}"))).unwrap();
+                assert_eq!(read.status(), Status::KeyEnoent, "it is only pending");
+                return acknowledged;
+            }
             other => panic!("a write to a full disk was answered {other:?}"),
         }
     }
@@ -139,6 +144,25 @@ fn run(logs: usize) {
     let request = Request::set("after", "1").durable(DurabilityLevel::PersistToMajority);
     expect(call_when_warm(&mut connection, &request), Status::Success);
     drop(server);
+}
+
+/// A durable write that the full disk did not take is not read before a kill, and not after it.
+#[test]
+fn a_kill_takes_nothing_back_that_was_read() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    fs::write(disk.ballast(), vec![1; BALLAST_MIB << 20]).unwrap();
+    let options = ServerOptions::new(ORIBI, disk.path().join("data"));
+    let mut server = ServerProcess::start(options).unwrap();
+    let mut connection = RawConnection::login(server.port()).unwrap();
+    let acknowledged = fill(&mut connection);
+    let pending = acknowledged.len();
+    server.kill().unwrap();
+    fs::remove_file(disk.ballast()).unwrap();
+    server.restart().unwrap();
+    let mut connection = RawConnection::login(server.port()).unwrap();
+    let read = call_when_warm(&mut connection, &Request::get(format!("key-{pending}")));
+    expect(read, Status::KeyEnoent);
+    assert_all_there(&mut connection, &acknowledged);
 }
 
 #[test]

@@ -162,7 +162,9 @@ impl<'a> KillCycleWriter<'a> {
     fn take_in(&self, pending: &Pending, response: Response) -> bool {
         let status = response.status();
         let mut log = self.lock();
-        let is_busy = matches!(status, Status::Etmpfail | Status::Enomem);
+        // A write that took too long stays pending until the store has decided.
+        let is_busy =
+            matches!(status, Status::Etmpfail | Status::Enomem | Status::SyncWriteInProgress);
         match (&pending.expected, status) {
             (Expected::Success(attempt, persisted), Status::Success) => {
                 match acknowledgement(&response, *persisted) {

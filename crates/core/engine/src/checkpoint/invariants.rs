@@ -40,6 +40,10 @@ impl CheckpointManager {
         // What has left and is not freed yet is still counted (6).
         assert!(self.closed_held.slot_bytes >= slot_bytes, "slots that nobody counts (6)");
         assert!(self.closed_held.orphan_bytes >= orphan_bytes, "orphans that nobody counts (6)");
+        if let Some(start) = self.held_from {
+            let is_start = self.closed.iter().any(|closed| closed.start == start);
+            assert!(is_start || start == self.open.start, "streams stop inside a checkpoint (8)");
+        }
         self.cursors.iter().for_each(|cursor| self.check_cursor(cursor));
         self.cursors.check_positions();
     }

@@ -41,8 +41,8 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening
     let manifest = core.collections().manifest();
     check_filter(&request.filter, &manifest)?;
     let failover_table = vbucket.failover_table();
-    let high = vbucket.high_seqno();
-    let request = &adjusted(request, &failover_table, high);
+    let (high, visible) = vbucket.high_and_visible_seqno();
+    let request = &adjusted(request, &failover_table, visible);
     let purge_seqno = vbucket.purge_seqno();
     let known = KnownHistory {
         failover_table: &failover_table,
@@ -53,7 +53,7 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening
     if let Some(to) = rollback(request, known) {
         return Err(StreamOpenError::Rollback(to));
     }
-    let end = last_seqno(core, request, vbucket, high);
+    let end = last_seqno(core, request, vbucket, visible);
     if request.start > end || request.start > high {
         return Err(StreamOpenError::Range);
     }
@@ -96,12 +96,12 @@ fn check_filter(filter: &StreamFilter, manifest: &BucketManifest) -> Result<(), 
     }
 }
 
-/// The request from the newest seqno on, if it asks for that.
-fn adjusted(request: &StreamRequest, table: &[FailoverEntry], high: Seqno) -> StreamRequest {
+/// The request from the newest visible seqno on, if it asks for that.
+fn adjusted(request: &StreamRequest, table: &[FailoverEntry], visible: Seqno) -> StreamRequest {
     let mut request = request.clone();
     if request.flags.from_latest {
-        request.start = high;
-        request.snapshot = (high, high);
+        request.start = visible;
+        request.snapshot = (visible, visible);
         if request.uuid.0 == 0 {
             request.uuid = table.first().map_or(request.uuid, |newest| newest.uuid);
         }
@@ -111,15 +111,15 @@ fn adjusted(request: &StreamRequest, table: &[FailoverEntry], high: Seqno) -> St
 
 /// Where the stream ends. What a filter leaves out counts as sent, so the vbucket's last seqno is
 /// also the last one of a filtered stream.
-fn last_seqno(core: &Core, request: &StreamRequest, vbucket: &VBucket, high: Seqno) -> Seqno {
+fn last_seqno(core: &Core, request: &StreamRequest, vbucket: &VBucket, visible: Seqno) -> Seqno {
     let flags = request.flags;
     let has_disk = core.config().storage == Storage::Persistent;
     let mut end = request.end;
     if flags.to_latest {
-        end = high;
+        end = visible;
     }
     if flags.disk_only {
-        end = end.min(if has_disk { vbucket.persisted_seqno() } else { high });
+        end = end.min(if has_disk { vbucket.persisted_seqno() } else { visible });
     }
     debug_assert!(flags.to_latest || end <= request.end, "a stream ends at the requested seqno");
     end

@@ -66,8 +66,10 @@ impl ModelVersion {
 
 #[derive(Default)]
 pub(super) struct VbucketModel {
-    /// Newest versions, tombstones included.
+    /// Newest visible versions, tombstones included.
     pub(super) current: BTreeMap<ModelKey, ModelVersion>,
+    /// Versions that are not visible before the store has them, at most one of a key.
+    pub(super) pending: BTreeMap<ModelKey, ModelVersion>,
     /// State at the beginning of this life.
     base: BTreeMap<ModelKey, ModelVersion>,
     /// Everything since, in order of seqno.
@@ -86,7 +88,27 @@ pub(super) struct VbucketModel {
 }
 
 impl VbucketModel {
+    /// A version that is visible from now on.
     pub(super) fn write(&mut self, key: &ModelKey, version: ModelVersion) {
+        self.queue(key, &version);
+        self.current.insert(key.clone(), version);
+    }
+
+    /// A version that becomes visible when the store has it.
+    pub(super) fn hold(&mut self, key: &ModelKey, version: ModelVersion) {
+        self.queue(key, &version);
+        let before = self.pending.insert(key.clone(), version);
+        assert_eq!(before, None, "{key:?} has two pending writes");
+    }
+
+    /// The pending version of a key is visible from now on, and survives whatever comes.
+    pub(super) fn commit(&mut self, key: &ModelKey) {
+        let version = self.pending.remove(key).expect("the caller has seen it");
+        let before = self.current.insert(key.clone(), version.clone());
+        assert!(before.is_none_or(|before| before.seqno < version.seqno), "{key:?}: {version:?}");
+    }
+
+    fn queue(&mut self, key: &ModelKey, version: &ModelVersion) {
         assert_eq!(version.seqno.0, self.high.0 + 1, "seqnos follow each other: {version:?}");
         self.high = version.seqno;
         if let Some(cas) = version.cas {
@@ -95,7 +117,6 @@ impl VbucketModel {
         }
         self.history.push((key.clone(), version.clone()));
         self.log.push((key.clone(), version.clone()));
-        self.current.insert(key.clone(), version);
     }
 
     /// What was written with this seqno.
@@ -148,6 +169,7 @@ impl VbucketModel {
         self.history.clear();
         self.log.retain(|(_, version)| version.seqno <= high);
         self.current = self.base.clone();
+        self.pending.clear();
         (self.high, self.promised) = (high, high);
         self.max_cas = self.cas_of_base;
         self.failover_table = table.to_vec();

@@ -257,10 +257,10 @@ impl ModelOperation {
         bucket: &Bucket,
         key: &ModelKey,
         current: Option<Cas>,
-        now: Timestamp,
+        (now, is_pending): (Timestamp, bool),
     ) -> OperationAnswer {
         let vbucket = bucket.vbucket(key.vbid).expect("a vbucket of the map");
-        let (context, doc_key) = (&bucket.context(now), key.doc_key());
+        let (context, doc_key) = (&bucket.context(now).pending(is_pending), key.doc_key());
         let cas_of = |named: NamedCas| match named {
             NamedCas::Any => Cas(0),
             NamedCas::Current => current.unwrap_or_default(),

@@ -60,12 +60,14 @@ impl World {
     /// A client's operation, or one that has waited for a fetch.
     pub(super) fn operate(&self) {
         let (key, operation) = (self.random_key(), self.with_random(ModelOperation::random));
-        self.attempt(PendingFetch { key, operation, tries: 0 });
+        let is_durable = self.below(4) == 0;
+        self.attempt(PendingFetch { key, operation, is_durable, tries: 0 });
     }
 
     /// Tries an operation; true when it was answered.
     fn attempt(&self, waiting: PendingFetch) -> bool {
         let now = self.now.get();
+        self.settle_commits();
         let version = self.version(&waiting.key);
         let expected = waiting.operation.expected(version.as_ref(), now.unix_s());
         let live = version.as_ref().filter(|version| version.live(now.unix_s()).is_some());
@@ -75,7 +77,8 @@ impl World {
             _ => live.and_then(|version| version.cas),
         };
         let bucket = self.bucket();
-        let answer = waiting.operation.run(&bucket, &waiting.key, current, now);
+        let answer =
+            waiting.operation.run(&bucket, &waiting.key, current, (now, waiting.is_durable));
         match answer {
             OperationAnswer::Refused(OperationRejection::NeedsFetch) => {
                 self.wait(waiting);
@@ -89,7 +92,21 @@ impl World {
                 assert!(is_right && !is_owner, "{operation:?} of {key:?}, which is not locked");
                 self.count(|counts| counts.locked += 1);
             }
+            OperationAnswer::Refused(OperationRejection::DurableWriteInProgress) => {
+                let (key, operation) = (&waiting.key, &waiting.operation);
+                let is_right = self.is_pending(key) && !operation.is_read();
+                assert!(is_right, "{operation:?} of {key:?}, which has no pending write");
+                self.count(|counts| counts.blocked += 1);
+            }
             OperationAnswer::Refused(refused) => self.refused(&waiting, refused),
+            OperationAnswer::Done(..)
+            | OperationAnswer::Locked(..)
+            | OperationAnswer::Unlocked
+            | OperationAnswer::NotLocked
+                if self.is_pending(&waiting.key) =>
+            {
+                panic!("{:?} of {:?} beside a pending write", waiting.operation, waiting.key)
+            }
             OperationAnswer::Done(..)
             | OperationAnswer::Locked(..)
             | OperationAnswer::NotLocked
@@ -186,7 +203,7 @@ impl World {
             | (Expected::NotStored, OperationAnswer::NotStored)
             | (Expected::NotANumber, OperationAnswer::NotANumber) => {}
             (Expected::Done(document), OperationAnswer::Done(mutation, item)) => {
-                self.wrote(key, document, mutation, item.as_ref());
+                self.wrote(waiting, document, mutation, item.as_ref());
             }
             (expected, answer) => panic!(
                 "{:?} of {key:?}, which is {version:?}: {answer:?} instead of {expected:?}",
@@ -210,11 +227,12 @@ impl World {
 
     fn wrote(
         &self,
-        key: &ModelKey,
+        waiting: &PendingFetch,
         document: Option<ModelDocument>,
         mutation: Option<AppliedMutation>,
         item: Option<&ItemRef>,
     ) {
+        let key = &waiting.key;
         let (seqno, cas) = match (mutation, item) {
             (Some(mutation), _) => (mutation.seqno, mutation.cas),
             (None, Some(item)) => (item.seqno(), item.cas()),
@@ -227,8 +245,13 @@ impl World {
             if let Some(mutation) = mutation {
                 assert_eq!(Some(mutation.vb_uuid), model.uuid(), "history of {key:?}");
             }
-            model.write(key, ModelVersion { seqno, cas: Some(cas), document });
+            let version = ModelVersion { seqno, cas: Some(cas), document };
+            match waiting.is_durable {
+                true => model.hold(key, version),
+                false => model.write(key, version),
+            }
         }
+        self.count(|counts| counts.durable += u64::from(waiting.is_durable));
         if self.below(3) == 0 {
             self.wait_for_persistence(key, seqno);
         }
@@ -272,6 +295,7 @@ impl World {
     /// What waits is told, and what the engine shows as durable is promised.
     fn look_around(&self) {
         let life = self.life();
+        self.settle_commits();
         life.bucket.check_invariants();
         for (token, outcome) in std::mem::take(&mut *life.sink.persisted.lock()) {
             let waited = self.waits.borrow_mut().remove(&token);
@@ -336,7 +360,9 @@ impl World {
         };
         drop(waiting);
         let operation = self.with_random(ModelOperation::random_write);
-        if !self.attempt(PendingFetch { key: key.clone(), operation, tries: 0 }) && may_flush {
+        let is_durable = self.below(4) == 0;
+        let write = PendingFetch { key: key.clone(), operation, is_durable, tries: 0 };
+        if !self.attempt(write) && may_flush {
             self.fetch();
         }
         if may_flush {
@@ -520,8 +546,12 @@ impl World {
     /// Reads every document and compares.
     pub(super) fn read_everything(&self) {
         for key in self.all_keys() {
-            let read =
-                || PendingFetch { key: key.clone(), operation: ModelOperation::Get, tries: 0 };
+            let read = || PendingFetch {
+                key: key.clone(),
+                operation: ModelOperation::Get,
+                is_durable: false,
+                tries: 0,
+            };
             let mut tries = 0;
             while !self.attempt(read()) {
                 self.fetch();

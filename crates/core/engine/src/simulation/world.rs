@@ -90,6 +90,8 @@ impl FetchSink for Sink {
 pub(super) struct PendingFetch {
     pub(super) key: ModelKey,
     pub(super) operation: ModelOperation,
+    /// Its version becomes visible when the store has it.
+    pub(super) is_durable: bool,
     pub(super) tries: u32,
 }
 
@@ -126,6 +128,9 @@ pub(super) struct RunCounts {
     pub(super) clean_stops: u64,
     pub(super) promises: u64,
     pub(super) locked: u64,
+    pub(super) durable: u64,
+    pub(super) blocked: u64,
+    pub(super) committed_by_reads: u64,
     pub(super) expired: u64,
     pub(super) purged: u64,
     pub(super) lost: u64,
@@ -154,6 +159,9 @@ impl RunCounts {
         self.clean_stops += other.clean_stops;
         self.promises += other.promises;
         self.locked += other.locked;
+        self.durable += other.durable;
+        self.blocked += other.blocked;
+        self.committed_by_reads += other.committed_by_reads;
         self.expired += other.expired;
         self.purged += other.purged;
         self.lost += other.lost;
@@ -182,6 +190,8 @@ impl RunCounts {
             self.clean_stops,
             self.promises,
             self.locked,
+            self.durable,
+            self.blocked,
             self.expired,
             self.purged,
             self.lost,

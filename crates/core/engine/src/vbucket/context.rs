@@ -25,9 +25,18 @@ pub struct Context<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) compression: &'a CompressionSwitch,
     pub(crate) max_ttl_s: &'a AtomicU32,
+    /// What clients write becomes visible when the store has it.
+    pub(crate) is_pending: bool,
 }
 
 impl Context<'_> {
+    /// With true, writes of this request become visible when the store has them.
+    #[inline]
+    #[must_use]
+    pub fn pending(self, is_pending: bool) -> Self {
+        Context { is_pending, ..self }
+    }
+
     /// Asked under the table lock: a collection is purged from the table after it has left the
     /// manifest, so a document that is written while the collection is still here is purged as
     /// well.

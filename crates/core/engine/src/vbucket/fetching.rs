@@ -14,6 +14,7 @@ use oribi_types::{Cas, DocKey, RevSeqno, Seqno};
 use super::VBucket;
 use super::context::Context;
 use super::table::VbucketTable;
+use crate::checkpoint::StreamWaker;
 use crate::hash_table::{GroupMemory, KeyHash};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
@@ -48,7 +49,9 @@ impl VBucket {
             None => self.may_be_in_store_only(&table),
         };
         let incarnation = self.incarnation();
-        is_missing.then(|| FetchBegun { high_seqno: self.high_seqno(), incarnation })
+        // A pending version enters the table later than its seqno says.
+        let visible = |high: Seqno| table.pending.before_oldest().map_or(high, |at| at.min(high));
+        is_missing.then(|| FetchBegun { high_seqno: visible(self.high_seqno()), incarnation })
     }
 
     /// True when a read of the document would need a fetch first. Only a hint, for asking ahead.
@@ -80,6 +83,14 @@ impl VBucket {
         let garbage = {
             let mut table = self.table.lock();
             if self.incarnation() != begun.incarnation || !context.knows(key.collection) {
+                return InstallOutcome::Done;
+            }
+            if table.pending.has_version(hash, item.seqno()) {
+                let (garbage, streams) = self.commit_stored(&mut table, hash);
+                drop(table);
+                drop((garbage, item));
+                streams.iter().for_each(StreamWaker::wake);
+                self.report_memory(context);
                 return InstallOutcome::Done;
             }
             let begun = begun.high_seqno;

@@ -111,6 +111,7 @@ impl VBucket {
         newest: &[(CollectionId, Seqno)],
     ) {
         let end = batch.end;
+        self.commit_pending(end, incarnation);
         let expelled = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();

@@ -12,6 +12,7 @@ use super::collection_figures::{CollectionStats, ItemFigures};
 use super::table::VbucketTable;
 use crate::checkpoint::CheckpointManager;
 use crate::hash_table::ScanCursor;
+use crate::item::ItemRef;
 
 impl VBucket {
     /// Panics unless table, queue and their sums agree with each other.
@@ -22,6 +23,13 @@ impl VBucket {
         queue.check_invariants();
         table.check_sums();
         table.locks.check_invariants();
+        let hash = |item: &ItemRef| self.table.seed().hash(item.key());
+        let current =
+            |item: &ItemRef| table.index.get(hash(item), item.key()).map(|current| current.seqno());
+        table.pending.check_invariants(hash, current);
+        let is_held = queue.visible_seqno() < queue.high_seqno();
+        assert!(table.pending.is_empty() || is_held, "streams read what is pending");
+        assert!(!table.pending.is_empty() || !is_held, "streams wait for nothing");
         self.check_versions(&table, &queue);
         assert!(self.persisted_seqno() <= queue.high_seqno(), "durable and never assigned");
         let purge_seqno = self.purge_seqno.load(Ordering::Relaxed);
@@ -46,7 +54,8 @@ impl VBucket {
         for item in queue.open_items() {
             assert_ne!(item.key().collection, CollectionId::SYSTEM, "an event is never in there");
             let found = table.index.get(self.table.seed().hash(item.key()), item.key());
-            let is_there = found.is_some_and(|found| found.same_block(item));
+            let is_there = found.is_some_and(|found| found.same_block(item))
+                || table.pending.has_block(self.table.seed().hash(item.key()), item);
             assert!(is_there, "what is in the open checkpoint is not in the table (2, 3)");
         }
     }

@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 
 use oribi_storage::{Record, VbucketPhase};
 
+use super::committing::CommitGarbage;
 use super::{FAILED, LOADING, VBucket};
+use crate::checkpoint::StreamWaker;
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
 use crate::memory::Memory;
@@ -35,13 +37,18 @@ impl VBucket {
         incarnation: u64,
         batch: &mut Vec<(KeyHash, ItemRef)>,
     ) -> u64 {
-        let mut overtaken = Vec::new();
+        let (mut overtaken, mut committed) = (Vec::new(), Vec::new());
         let (retired, change) = {
             let mut table = self.table.lock();
             if self.incarnation() != incarnation {
                 return batch.len() as u64;
             }
             for (hash, item) in batch.drain(..) {
+                if table.pending.has_version(hash, item.seqno()) {
+                    committed.push(self.commit_stored(&mut table, hash));
+                    overtaken.push((hash, item));
+                    continue;
+                }
                 if let Some(refused) = table.load(hash, item) {
                     overtaken.push((hash, refused));
                 }
@@ -53,6 +60,7 @@ impl VBucket {
             (table.index.take_retired(), change)
         };
         drop(retired);
+        wake_all(committed);
         if let Some(bytes) = change {
             memory.report(bytes);
         }
@@ -63,10 +71,17 @@ impl VBucket {
     /// Notes a stored tombstone that stays in the store.
     pub(crate) fn load_tombstone(&self, incarnation: u64, record: &Record<'_>) {
         debug_assert!(record.deleted, "a stored tombstone");
+        let mut committed = None;
         let mut table = self.table.lock();
         if self.incarnation() == incarnation {
+            let hash = self.table.seed().hash(record.key);
+            if table.pending.has_version(hash, record.seqno) {
+                committed = Some(self.commit_stored(&mut table, hash));
+            }
             table.load_tombstone(record);
         }
+        drop(table);
+        wake_all(committed);
     }
 
     /// Ends loading: all that the store has was added. Removes the tombstones that stayed only
@@ -110,5 +125,13 @@ impl VBucket {
     /// True while stored records may still enter the table.
     pub(crate) fn is_loading(&self) -> bool {
         self.table.phase().load(Ordering::Acquire) == LOADING
+    }
+}
+
+/// Frees what commits have displaced, and wakes the streams that have more to read.
+fn wake_all(committed: impl IntoIterator<Item = (CommitGarbage, Vec<StreamWaker>)>) {
+    for (garbage, streams) in committed {
+        drop(garbage);
+        streams.iter().for_each(StreamWaker::wake);
     }
 }

@@ -61,6 +61,9 @@ impl VBucket {
         act: impl FnOnce(&mut Locks, &ItemRef) -> T,
     ) -> Result<Option<(ItemRef, T)>, OperationRejection> {
         let (hash, now_s) = (self.table.seed().hash(key), context.now.unix_s());
+        if self.is_pending(hash) {
+            return Err(OperationRejection::DurableWriteInProgress);
+        }
         let found = self.look_up(context, hash, key, ReadTarget::Document, |locks, item| {
             (item.clone(), item.is_live(now_s).then(|| act(locks, item)))
         })?;

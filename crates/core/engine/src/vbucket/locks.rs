@@ -48,6 +48,12 @@ pub(super) struct Locks {
 }
 
 impl Locks {
+    /// True when no lock is remembered.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_version.is_empty()
+    }
+
     /// True while a client has the version locked.
     #[inline]
     pub(super) fn is_locked(&self, item: &ItemRef, now: Timestamp) -> bool {

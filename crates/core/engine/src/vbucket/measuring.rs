@@ -60,6 +60,8 @@ impl VBucket {
             ops_delete: table.writes().deleted.saturating_sub(expired),
             expired,
             high_seqno: queue.high_seqno(),
+            visible_seqno: queue.visible_seqno(),
+            pending_writes: table.pending.len(),
             persisted_seqno: self.persisted_seqno(),
             purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
             max_cas: queue.max_cas(),

@@ -10,10 +10,10 @@ use oribi_types::{Cas, Datatype, DocKey};
 use super::VBucket;
 use super::compressed::{body_compressed, plain_body, received_form, stored_form};
 use super::context::Context;
-use super::locks::Claim;
+use super::locks::{Claim, Locks};
 use super::next_version::{CurrentVersion, NextVersion};
 use super::table::VbucketTable;
-use super::writing::{Basis, FoundVersion, WriteError};
+use super::writing::{Basis, FoundVersion, WriteError, WriteTerms};
 use crate::attributes::{datatype_with, tombstone, tombstone_of, with_attributes_of};
 use crate::datatype;
 use crate::hash_table::KeyHash;
@@ -118,10 +118,36 @@ impl VBucket {
             }
             Ok(())
         };
-        match self.publish(context, hash, claim.into(), new, decide, |_| ()) {
+        let terms = WriteTerms::of(claim, context);
+        match self.publish(context, hash, terms, new, decide, |_| ()) {
             Ok((mutation, ())) => Ok(mutation),
-            Err((WriteError::Refused(refusal), new)) => Err((refusal, new)),
+            Err((WriteError::Refused(refusal), new)) => Err((
+                self.refused_replace(context, hash, new.as_item().key(), request, refusal),
+                new,
+            )),
             Err((WriteError::Rebase, body)) => self.store_body(context, claim, body, request),
+        }
+    }
+
+    /// A replace of nothing misses, also while a write of the key waits for the store.
+    #[cold]
+    fn refused_replace(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        key: DocKey<'_>,
+        request: &StoreRequest<'_>,
+        refusal: MutationOutcome,
+    ) -> MutationOutcome {
+        let in_progress = OperationRejection::DurableWriteInProgress.into();
+        if request.mode != StoreCondition::Replace || refusal != in_progress {
+            return refusal;
+        }
+        let is_live = |_: &mut Locks, item: &ItemRef| item.is_live(context.now.unix_s());
+        match self.look_up(context, hash, key, ReadTarget::Document, is_live) {
+            Ok(Some(true)) => refusal,
+            Ok(Some(false) | None) => MutationOutcome::NotFound,
+            Err(refused) => refused.into(),
         }
     }
 
@@ -153,7 +179,8 @@ impl VBucket {
             let live = check_existing(found, cas, MutationOutcome::NotFound)?;
             if live.has_attributes() { Err(WriteError::Rebase) } else { Ok(()) }
         };
-        match self.publish(context, hash, claim.into(), new, decide, |_| ()) {
+        let terms = WriteTerms::of(claim, context);
+        match self.publish(context, hash, terms, new, decide, |_| ()) {
             Ok((mutation, ())) => MutationOutcome::Done(mutation),
             Err((WriteError::Refused(refusal), _)) => refusal,
             // The system's attributes stay.

@@ -120,7 +120,7 @@ impl VBucket {
     }
 
     fn relinquish_if(&self, is_to_go: impl FnOnce(u8) -> bool) -> bool {
-        let (streams, dropped, expelled) = {
+        let (streams, dropped, pending, expelled) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
             if !self.is_owned() || !is_to_go(self.table.phase().load(Ordering::Acquire)) {
@@ -129,12 +129,13 @@ impl VBucket {
             self.table.phase().store(VbucketPhase::Dead as u8, Ordering::Release);
             self.incarnation.fetch_add(1, Ordering::AcqRel);
             let streams = queue.end_streams();
+            let pending = self.clear_pending(&mut table, &mut queue);
             let (dropped, expelled) = (table.clear(), queue.clear());
             assert!(!self.is_owned(), "a vbucket that was given up is dead");
             assert_eq!(table.items(), 0, "a dead vbucket has no document in memory");
-            (streams, dropped, expelled)
+            (streams, dropped, pending, expelled)
         };
-        drop(dropped);
+        drop((dropped, pending));
         self.settle(expelled);
         streams.iter().for_each(StreamWaker::wake);
         self.waiters.fail_all();

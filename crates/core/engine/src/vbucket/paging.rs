@@ -181,6 +181,9 @@ impl VBucket {
         let place = table.index.locate(hash, victim.key());
         let current = place.and_then(|place| table.index.at(place));
         let Some(place) = place.filter(|_| current.is_some_and(is_unused)) else { return false };
+        if table.pending.has(hash) {
+            return false;
+        }
         if copy.is_none() && !victim.is_deleted() && self.is_loading() {
             return false;
         }
@@ -218,6 +221,13 @@ impl VBucket {
         if queued != 0 {
             context.memory.report_queued(queued);
         }
+    }
+
+    /// The highest seqno that the vbucket has given out, and the one up to which nothing is
+    /// pending.
+    pub(crate) fn high_and_visible_seqno(&self) -> (Seqno, Seqno) {
+        let queue = self.queue.lock();
+        (queue.high_seqno(), queue.visible_seqno())
     }
 
     /// The highest seqno that the vbucket has given out.

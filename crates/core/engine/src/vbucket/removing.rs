@@ -25,6 +25,7 @@ impl VBucket {
             let mut queue = self.queue.lock();
             dropped.iter().for_each(|item| queue.orphaned(item));
         });
+        self.retain_pending(&keep);
         self.table.lock().retain_collections(&keep);
         if cfg!(debug_assertions) {
             self.check_invariants();

@@ -50,6 +50,11 @@ pub struct VbucketStats {
     /// Expired documents that were found and removed since the bucket was opened.
     pub expired: u64,
     pub high_seqno: Seqno,
+    /// Streams and readers may have everything up to here; below the high seqno while a write waits
+    /// for the store.
+    pub visible_seqno: Seqno,
+    /// Writes that wait for the store before they become visible.
+    pub pending_writes: usize,
     /// Last seqno known to be durable.
     pub persisted_seqno: Seqno,
     /// Tombstones up to here may be gone from the store.

@@ -11,6 +11,7 @@ use oribi_types::{CollectionId, RevSeqno, Seqno};
 
 use super::collection_figures::{CollectionFigures, CollectionStats, ItemFigures};
 use super::locks::Locks;
+use super::pending::PendingWrites;
 use crate::hash_table::{HashTable, KeyHash, ScanCursor, TablePlace};
 use crate::item::ItemRef;
 
@@ -35,6 +36,7 @@ pub(super) struct VbucketTable {
     collections: CollectionFigures,
     pub(super) index: HashTable,
     pub(super) locks: Locks,
+    pub(super) pending: PendingWrites,
     tombstones: u64,
     /// Versions in the table whose values are in the store only.
     evicted: u64,
@@ -62,6 +64,7 @@ impl VbucketTable {
             collections: CollectionFigures::default(),
             index,
             locks: Locks::default(),
+            pending: PendingWrites::default(),
             tombstones: 0,
             evicted: 0,
             datatypes: [0; DATATYPES],
@@ -176,6 +179,29 @@ impl VbucketTable {
         }
         self.exchange(collection, &new, &old).high_seqno = seqno;
         replaced
+    }
+
+    /// Makes a version current that was pending. Others may have been written after it, but none of
+    /// its key.
+    pub(super) fn commit(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
+        let collection = item.key().collection;
+        let newest = self.collections.of(collection).high_seqno;
+        let place = self.index.locate(hash, item.key());
+        let replaced = self.write(hash, place, item);
+        let figures = self.collections.of(collection);
+        figures.high_seqno = figures.high_seqno.max(newest);
+        replaced
+    }
+
+    /// A deletion of this revision is queued.
+    pub(super) fn raise_max_deleted_rev(&mut self, rev_seqno: RevSeqno) {
+        self.max_deleted_rev = self.max_deleted_rev.max(rev_seqno.0);
+    }
+
+    /// True when a client has locked a version, or a write waits for the store.
+    #[inline]
+    pub(super) fn has_exceptions(&self) -> bool {
+        !self.locks.is_empty() || !self.pending.is_empty()
     }
 
     /// Puts another block of the same version in a version's place.

@@ -48,6 +48,7 @@ impl VBucket {
             claim: Claim::Cas(request.cas),
             cas: request.given_cas,
             rev_seqno: Some(request.rev_seqno),
+            is_pending: false,
         };
         let written = self.write(context, key, Basis::Metadata(sought), terms, |found| {
             check(request, found)?;

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::Ordering;
 
-use oribi_types::{Cas, DocKey, RevSeqno};
+use oribi_types::{Cas, DocKey, RevSeqno, Timestamp};
 
 use super::VBucket;
 use super::context::Context;
@@ -48,11 +48,21 @@ pub(super) struct WriteTerms {
     pub(super) cas: Option<Cas>,
     /// The revision of a version that was made elsewhere.
     pub(super) rev_seqno: Option<RevSeqno>,
+    /// The version becomes visible when the store has it.
+    pub(super) is_pending: bool,
+}
+
+impl WriteTerms {
+    /// Of a client's write that names what it replaces.
+    #[inline]
+    pub(super) fn of(claim: Claim, context: &Context<'_>) -> WriteTerms {
+        WriteTerms { is_pending: context.is_pending, ..claim.into() }
+    }
 }
 
 impl From<Claim> for WriteTerms {
     fn from(claim: Claim) -> WriteTerms {
-        WriteTerms { claim, cas: None, rev_seqno: None }
+        WriteTerms { claim, cas: None, rev_seqno: None, is_pending: false }
     }
 }
 
@@ -122,9 +132,14 @@ impl VBucket {
         mut build: impl FnMut(&FoundVersion<'_>) -> Result<N, R>,
     ) -> Result<(AppliedMutation, ItemRef), R> {
         let (hash, now_s) = (self.table.seed().hash(key), context.now.unix_s());
+        let terms = WriteTerms { is_pending: context.is_pending, ..terms };
         loop {
-            // Before the look-up, so that whatever it misses is younger.
+            // Before the look-up, so that whatever it misses is younger; before the question about
+            // pending writes, because those enter the table later than their seqno says.
             let looked_at = (basis.sought() == ReadTarget::Tombstone).then(|| self.high_seqno());
+            if self.is_pending(hash) {
+                return Err(OperationRejection::DurableWriteInProgress.into());
+            }
             let seen = self.see(context, hash, key, basis, terms.claim)?;
             let version = seen.as_ref().map(|(item, _)| item);
             let live = version.filter(|item| item.is_live(now_s));
@@ -247,6 +262,11 @@ impl VBucket {
                 Ok(admitted) => admitted,
                 Err(denied) => return Err((denied, new)),
             };
+            if terms.is_pending && self.persistence_cursor.is_some() {
+                let previous = previous.map(|item| item.seqno());
+                let versions = (previous, rev_seqno, terms.cas);
+                return Ok(self.hold_back(context, table, (hash, new), versions, keep));
+            }
             let mut queue = self.queue.lock();
             let queued = queue.enqueue_given(new, previous, rev_seqno, terms.cas, context.now);
             debug_assert_eq!(
@@ -323,12 +343,16 @@ impl VBucket {
         // The write depends on revision, CAS and count of what may be in the store.
         if version.is_none()
             && self.is_absence_uncertain()
+            && !table.pending.has(hash)
             && context.memory.may_be_stored(self.id, key)
         {
             return Err(denied(OperationRejection::NeedsFetch));
         }
         let live = version.filter(|item| item.is_live(context.now.unix_s()));
-        let is_lock_cas = table.locks.admit(live, terms.claim, context.now).map_err(denied)?;
+        let is_lock_cas = match table.has_exceptions() {
+            false => false,
+            true => admit_exception(table, hash, live, terms.claim, context.now).map_err(denied)?,
+        };
         decide(table, &FoundVersion { version, live, is_lock_cas }, new)?;
         let (previous, rev_seqno) = match version {
             Some(previous) if !is_absence_marker(previous) => {
@@ -362,6 +386,22 @@ impl VBucket {
             table.remove_same(hash, item);
         }
     }
+}
+
+/// The checks against a client's lock and against a write that waits for the store.
+#[cold]
+fn admit_exception(
+    table: &VbucketTable,
+    hash: KeyHash,
+    live: Option<&ItemRef>,
+    claim: Claim,
+    now: Timestamp,
+) -> Result<bool, OperationRejection> {
+    let is_lock_cas = table.locks.admit(live, claim, now)?;
+    if table.pending.has(hash) {
+        return Err(OperationRejection::DurableWriteInProgress);
+    }
+    Ok(is_lock_cas)
 }
 
 fn denied<R: From<OperationRejection>>(refused: OperationRejection) -> WriteError<R> {

@@ -47,6 +47,8 @@ fn write(port: u16, stop: &AtomicBool) -> BTreeMap<u64, ExpectedValue> {
             Status::Success => of_document.acknowledged = number,
             // It took too long: the write is there, and may be lost.
             Status::SyncWriteAmbiguous => {}
+            // The last write of the document took too long, and Kudu has not decided yet.
+            Status::SyncWriteInProgress => {}
             other => panic!("a durable write was answered {other:?}"),
         }
     }
@@ -98,6 +100,47 @@ fn write_meanwhile(
         (connection.call(&request).ok()?.status() == Status::Success).then_some(())
     });
     assert!(answers.is_some(), "no durable write after {kudu:?} came back:\n{}", server.output());
+}
+
+/// While Kudu is paused a durable write is not visible, and nothing is written over it. A kill
+/// takes nothing back that was read; when Kudu decides, the write is there or it never was.
+#[test]
+fn a_pending_write_is_invisible_until_kudu_has_it() {
+    let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 1)) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = start(&cluster, "pending", &directory);
+    let durable =
+        |value: &str| Request::set("k", value).durable(DurabilityLevel::PersistToMajority);
+    let mut writer = RawConnection::login(server.port()).unwrap();
+    assert_eq!(writer.call(&durable("1")).unwrap().status(), Status::Success);
+
+    cluster.pause(KuduServer::TabletServer(0)).unwrap();
+    writer.set_read_timeout(SILENCE).unwrap();
+    writer.send(&durable("2")).unwrap();
+    assert!(writer.receive().is_err(), "Kudu is paused, and a write was acknowledged");
+    let mut reader = RawConnection::login(server.port()).unwrap();
+    assert_eq!(reader.call(&Request::get("k")).unwrap().text(), "1");
+    let other = reader.call(&Request::set("k", "x")).unwrap().status();
+    assert!(matches!(other, Status::SyncWriteInProgress | Status::Etmpfail), "{other:?}");
+    cluster.resume(KuduServer::TabletServer(0)).unwrap();
+    let committed = poll_until(PATIENCE, || {
+        (reader.call(&Request::get("k")).unwrap().text() == "2").then_some(())
+    });
+    assert!(committed.is_some(), "the write is not there:\n{}", server.output());
+
+    cluster.pause(KuduServer::TabletServer(0)).unwrap();
+    let mut writer = RawConnection::login(server.port()).unwrap();
+    writer.set_read_timeout(SILENCE).unwrap();
+    writer.send(&durable("3")).unwrap();
+    assert!(writer.receive().is_err(), "Kudu is paused, and a write was acknowledged");
+    assert_eq!(reader.call(&Request::get("k")).unwrap().text(), "2");
+    server.kill().unwrap();
+    cluster.resume(KuduServer::TabletServer(0)).unwrap();
+    cluster.wait_healthy().unwrap();
+    server.restart().unwrap();
+    let mut reader = RawConnection::login(server.port()).unwrap();
+    let found = reader.call(&Request::get("k")).unwrap().text();
+    assert!(["2", "3"].contains(&found.as_str()), "{found}");
 }
 
 #[test]

@@ -139,6 +139,9 @@ fn refused_reply(refused: OperationRejection) -> HttpReply {
         OperationRejection::Locked => {
             error(StatusCode::LOCKED, "The document is locked by a client")
         }
+        OperationRejection::DurableWriteInProgress => {
+            busy("a durable write of the document waits for the store")
+        }
     }
 }
 

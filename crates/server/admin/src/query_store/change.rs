@@ -121,6 +121,9 @@ fn result_of(outcome: MutationOutcome, mutation: &DocumentMutation) -> Result<u6
         MutationOutcome::Refused(OperationRejection::Locked) => {
             refused(NOT_DONE, "The document is locked")
         }
+        MutationOutcome::Refused(OperationRejection::DurableWriteInProgress) => {
+            refused(NOT_DONE, "A durable write of the document waits for the store")
+        }
         MutationOutcome::Refused(
             OperationRejection::TemporaryFailure | OperationRejection::NeedsFetch,
         ) => refused(NOT_DONE, "The bucket loads, its queue is full, or its store fails"),

@@ -286,6 +286,9 @@ fn count_refused(req: &Request<'_>, refused: OperationRejection) -> &'static str
             req.counters().lock_errors.add(1);
             "the document is locked"
         }
+        OperationRejection::DurableWriteInProgress => {
+            "a durable write of the document waits for the store"
+        }
         OperationRejection::NoMemory => {
             req.counters().ep_oom_errors.add(1);
             "the bucket's memory is full"

@@ -33,7 +33,7 @@ fn count<'a>(req: &mut Request<'a>, decrement: bool) -> Outcome<'a> {
         expiry: if creates { extras.expiry } else { 0 },
         cas: req.cas(),
     };
-    let outcome = document.vbucket(req)?.counter(&req.context(), document.key, &request);
+    let outcome = document.vbucket(req)?.counter(&req.write_context(), document.key, &request);
     count_outcome(req, document.key.collection, decrement, &outcome);
     match outcome {
         CounterOutcome::Done { mutation, value } => {

@@ -74,7 +74,7 @@ pub(super) fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.count(|counters| &counters.cmd_touch);
     req.count(|counters| &counters.cmd_get);
     let key = if req.frame.header.opcode == req.opcode as u8 { &[] } else { req.frame.key };
-    match document.vbucket(req)?.get_and_touch(&req.context(), document.key, expiry) {
+    match document.vbucket(req)?.get_and_touch(&req.write_context(), document.key, expiry) {
         GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
             req.counters().get_hits.add(1);
             req.counters().touch_hits.add(1);
@@ -190,7 +190,7 @@ pub(super) fn get_all_vb_seqnos<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         };
         if is_wanted {
             let seqno = match collection {
-                None => vbucket.stats().high_seqno,
+                None => vbucket.stats().visible_seqno,
                 Some(collection) => vbucket.collection_high_seqno(collection),
             };
             value.extend_from_slice(&vbucket.id().0.to_be_bytes());

@@ -129,6 +129,13 @@ impl<'a> Request<'a> {
         self.bucket().context(self.env.now)
     }
 
+    /// [`Request::context`] of a write: at a durability level that asks for the store, its version
+    /// becomes visible when the store has it.
+    #[inline(always)]
+    pub fn write_context(&self) -> Context<'_> {
+        self.context().pending(self.waits_for_store())
+    }
+
     /// Counters of this worker for the selected bucket. Only for opcodes whose rule demands one.
     #[inline(always)]
     pub fn counters(&self) -> &OperationCounters {
@@ -232,10 +239,10 @@ impl Located<'_> {
         let mut received = req.received.take();
         let outcome = match (self.place(req), &mut received) {
             (Ok((vbucket, _)), received @ Some(_)) => {
-                vbucket.store_received(&req.context(), received, request)
+                vbucket.store_received(&req.write_context(), received, request)
             }
             (Ok((vbucket, hash)), None) => {
-                vbucket.store_hashed(&req.context(), hash, self.key, request)
+                vbucket.store_hashed(&req.write_context(), hash, self.key, request)
             }
             (Err(rejection), _) => MutationOutcome::Refused(rejection),
         };

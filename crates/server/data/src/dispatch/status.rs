@@ -23,6 +23,7 @@ pub fn of_refused(refused: OperationRejection) -> Status {
         // A caller that cannot wait for a fetch tells the client to retry.
         OperationRejection::NeedsFetch => Status::Etmpfail,
         OperationRejection::Locked => Status::Locked,
+        OperationRejection::DurableWriteInProgress => Status::SyncWriteInProgress,
     }
 }
 
@@ -146,6 +147,7 @@ mod tests {
             (OperationRejection::NoMemory, Status::Enomem),
             (OperationRejection::NeedsFetch, Status::Etmpfail),
             (OperationRejection::Locked, Status::Locked),
+            (OperationRejection::DurableWriteInProgress, Status::SyncWriteInProgress),
         ];
         for (refused, status) in all {
             assert_eq!(of_refused(refused), status);

@@ -286,7 +286,7 @@ fn rewrite(
     };
     let expiry = paths.document.expiry.unwrap_or(0);
     let terms = (expiry, job.cas);
-    vbucket.rewrite(&req.context(), document.key, sought(paths), terms, |current| {
+    vbucket.rewrite(&req.write_context(), document.key, sought(paths), terms, |current| {
         job.next_version(&current, results)
     })
 }

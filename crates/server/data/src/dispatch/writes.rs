@@ -100,7 +100,7 @@ fn concat<'a>(req: &mut Request<'a>, mode: ConcatMode) -> Outcome<'a> {
     req.count(|counters| &counters.cmd_set);
     let value = plain_value(req)?;
     let request = ConcatRequest { mode, value: &value, cas: req.cas() };
-    let outcome = document.vbucket(req)?.concat(&req.context(), document.key, &request);
+    let outcome = document.vbucket(req)?.concat(&req.write_context(), document.key, &request);
     count_store(req, document.key.collection, &outcome);
     written(outcome)
 }
@@ -108,7 +108,7 @@ fn concat<'a>(req: &mut Request<'a>, mode: ConcatMode) -> Outcome<'a> {
 pub(super) fn delete<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let document = req.locate()?;
     req.admit_durable()?;
-    let mut outcome = document.vbucket(req)?.delete(&req.context(), document.key, req.cas());
+    let mut outcome = document.vbucket(req)?.delete(&req.write_context(), document.key, req.cas());
     count_cas(req, &outcome);
     match &mut outcome {
         MutationOutcome::Done(mutation) => {
@@ -130,7 +130,7 @@ pub(super) fn touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let ExpiryExtras { expiry } = ExpiryExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
     req.admit_durable()?;
     req.count(|counters| &counters.cmd_touch);
-    match document.vbucket(req)?.touch(&req.context(), document.key, expiry) {
+    match document.vbucket(req)?.touch(&req.write_context(), document.key, expiry) {
         MutationOutcome::Done(mutation) => {
             req.counters().touch_hits.add(1);
             Ok(HandlerReply::Written(Answer::Touched(mutation)))

@@ -84,10 +84,10 @@ fn seqnos(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, _: Tim
     writer.number("last_persisted_snap_start", stats.persisted_seqno.0);
     writer.number("last_persisted_snap_end", stats.persisted_seqno.0);
     no_prepares(writer);
-    writer.number("max_visible_seqno", stats.high_seqno.0);
+    writer.number("max_visible_seqno", stats.visible_seqno.0);
 }
 
-/// A durable write is a plain write here, so no write is ever prepared.
+/// A pending write has one seqno, which is also its commit's, so no seqno is a prepare's.
 fn no_prepares(writer: &mut StatWriter<'_>) {
     writer.number("high_prepared_seqno", 0_u64);
     writer.number("high_completed_seqno", 0_u64);
@@ -100,8 +100,8 @@ fn details(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, now: 
     writer.prefix().vbucket(vbid);
     writer.number("num_items", stats.items);
     writer.number("num_non_resident", stats.items_evicted);
-    // No prepared writes exist, so these values are true for every vbucket.
-    writer.number("num_prepared_sync_writes", 0_u64);
+    writer.number("num_prepared_sync_writes", stats.pending_writes);
+    // Nothing is rolled back, so these values are true for every vbucket.
     writer.number("rollback_item_count", 0_u64);
     writer.flag("might_contain_xattrs", false);
     writer.number("max_cas", stats.max_cas.0);
@@ -125,7 +125,7 @@ fn details(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, now: 
     writer.number("max_deleted_revid", stats.max_deleted_rev_seqno.0);
     no_prepares(writer);
     writer.number("high_seqno", stats.high_seqno.0);
-    writer.number("max_visible_seqno", stats.high_seqno.0);
+    writer.number("max_visible_seqno", stats.visible_seqno.0);
     writer.number("persistence_seqno", stats.persisted_seqno.0);
     writer.flag("loading", stats.loading);
 }

@@ -68,7 +68,11 @@ fn unordered_connection_goes_on_while_a_write_waits() {
     client.harness.set_flushes(false);
     let framing = to_disk();
     assert!(client.send(&RequestParts { opaque: 77, ..set(&framing, b"k") }).is_empty());
-    assert_eq!(client.get(b"k").value, b"v", "it is visible before it is durable");
+    assert_eq!(
+        client.get(b"k").status,
+        Status::KeyEnoent,
+        "it is not visible before it is durable"
+    );
     let noop = RequestParts { opaque: 78, ..RequestParts::new(Opcode::Noop) };
     assert!(client.send(&noop).is_empty(), "what may not be reordered waits");
     client.harness.set_flushes(true);
@@ -77,6 +81,87 @@ fn unordered_connection_goes_on_while_a_write_waits() {
     assert_eq!(order, [77, 78]);
     assert_eq!((all[0].opcode, all[0].status), (Opcode::Set as u8, Status::Success));
     assert_ne!(all[0].cas, 0);
+}
+
+/// Statuses of every kind of request for `k`, while a durable write of it waits.
+fn statuses_beside_a_pending_write(client: &mut Client) -> Vec<(Opcode, Status)> {
+    let counter = counter_extras(1, 10, 0);
+    let plain = |opcode: Opcode| about(opcode, b"k");
+    let requests = [
+        RequestParts { extras: &SET_EXTRAS, value: b"x", ..plain(Opcode::Set) },
+        RequestParts { extras: &SET_EXTRAS, value: b"x", ..plain(Opcode::Add) },
+        RequestParts { extras: &SET_EXTRAS, value: b"x", ..plain(Opcode::Replace) },
+        RequestParts { value: b"x", ..plain(Opcode::Append) },
+        RequestParts { value: b"x", ..plain(Opcode::Prepend) },
+        plain(Opcode::Delete),
+        RequestParts { extras: &counter, ..plain(Opcode::Increment) },
+        RequestParts { extras: &[0; 4], ..plain(Opcode::Touch) },
+        RequestParts { extras: &[0; 4], ..plain(Opcode::Gat) },
+        RequestParts { extras: &[0; 4], ..plain(Opcode::GetLocked) },
+        RequestParts { cas: 1, ..plain(Opcode::UnlockKey) },
+        plain(Opcode::Get),
+    ];
+    requests.iter().map(|request| (request.opcode, client.ask(request).status)).collect()
+}
+
+// Compat (Differences): Durability on one node
+#[test]
+fn other_writes_are_refused_while_one_is_pending() {
+    let mut client = Client::modern();
+    let framing = to_disk();
+    assert_eq!(
+        client.ask(&RequestParts { framing: &[], ..set(&[], b"k") }).status,
+        Status::Success
+    );
+    client.harness.set_flushes(false);
+    let delete = RequestParts { framing: &framing, ..about(Opcode::Delete, b"k") };
+    assert!(client.send(&delete).is_empty());
+    for (opcode, status) in statuses_beside_a_pending_write(&mut client) {
+        let expected = match opcode {
+            Opcode::Get => Status::Success,
+            _ => Status::SyncWriteInProgress,
+        };
+        assert_eq!(status, expected, "{}", opcode.name());
+    }
+    assert_eq!(client.get(b"k").value, b"v", "the committed version");
+    client.harness.set_flushes(true);
+    let all = replies(&client.harness.feed(&[]));
+    assert_eq!(all.iter().map(|reply| reply.status).collect::<Vec<_>>(), [Status::Success]);
+    assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+}
+
+#[test]
+fn a_pending_first_write_is_a_miss_to_others() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let framing = to_disk();
+    assert!(client.send(&set(&framing, b"k")).is_empty());
+    for (opcode, status) in statuses_beside_a_pending_write(&mut client) {
+        let expected = match opcode {
+            Opcode::Get | Opcode::Replace => Status::KeyEnoent,
+            _ => Status::SyncWriteInProgress,
+        };
+        assert_eq!(status, expected, "{}", opcode.name());
+    }
+    client.harness.set_flushes(true);
+    assert_eq!(replies(&client.harness.feed(&[])).len(), 1);
+    assert_eq!(client.get(b"k").value, b"v");
+}
+
+#[test]
+fn a_write_that_timed_out_stays_pending() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let framing = durable(DurabilityLevel::PersistToMajority, Some(2_000));
+    client.send(&set(&framing, b"k"));
+    let all = replies(&client.harness.advance_ms(2_100));
+    assert_eq!(all[0].status, Status::SyncWriteAmbiguous);
+    assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+    assert_eq!(client.ask(&set(&[], b"k")).status, Status::SyncWriteInProgress);
+    client.harness.set_flushes(true);
+    client.harness.bucket().bucket().flush_step().unwrap();
+    assert!(client.harness.feed(&[]).is_empty());
+    assert_eq!(client.get(b"k").value, b"v", "the store has decided");
 }
 
 #[test]
@@ -115,6 +200,7 @@ fn a_slow_durable_write_is_ambiguous_answered_once() {
     let body = String::from_utf8_lossy(&all[0].value);
     assert!(body.contains("before the timeout"), "{body}");
     client.harness.set_flushes(true);
+    client.harness.bucket().bucket().flush_step().unwrap();
     assert!(client.harness.feed(&[]).is_empty());
     assert_eq!(client.ask(&set(&to_disk(), b"k")).status, Status::Success);
 }

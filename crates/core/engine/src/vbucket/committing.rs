@@ -1,0 +1,178 @@
+//! How a pending write of a vbucket begins, is committed, or is given up.
+//!
+//! Owns: those transitions, which change table, queue and [`PendingWrites`] together, under both
+//! locks. Commits of a batch are made in slices, so that other operations get in between; what they
+//! displace is freed and streams are woken without a lock. Called by writes, the flusher, fetches
+//! and the loader.
+
+use std::sync::atomic::Ordering;
+
+#[cfg(test)]
+use oribi_types::DocKey;
+use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
+
+use super::VBucket;
+use super::context::Context;
+use super::pending::{PENDING_BYTES, PendingWrites};
+use super::shared_table::TableGuard;
+use crate::checkpoint::{CheckpointManager, StreamWaker};
+use crate::hash_table::{GroupMemory, KeyHash};
+use crate::item::{ItemRef, NewItem};
+use crate::outcome::AppliedMutation;
+
+/// Commits under one hold of the table's lock.
+const COMMITS_PER_SLICE: usize = 128;
+
+/// What a commit has displaced, to be dropped after the locks.
+pub(super) type CommitGarbage = (Option<ItemRef>, Vec<GroupMemory>);
+
+impl VBucket {
+    /// Queues a version and holds it until the store has it. `previous` is the seqno of the version
+    /// in the table.
+    #[cold]
+    pub(super) fn hold_back<K>(
+        &self,
+        context: &Context<'_>,
+        mut table: TableGuard<'_>,
+        (hash, new): (KeyHash, NewItem),
+        (previous, rev_seqno, cas): (Option<Seqno>, RevSeqno, Option<Cas>),
+        keep: impl FnOnce(&ItemRef) -> K,
+    ) -> (AppliedMutation, K) {
+        let report_bytes = context.memory.report_bytes();
+        let mut queue = self.queue.lock();
+        let item = queue.enqueue_pending(new, previous, rev_seqno, cas, context.now);
+        queue.pending_added(item.block_bytes() + PENDING_BYTES);
+        let (queue_bytes, queued_bytes) = (queue.own_bytes(), queue.growth(report_bytes));
+        drop(queue);
+        let (cas, seqno, vb_uuid) = (item.cas(), item.seqno(), self.uuid());
+        let written = (AppliedMutation { cas, seqno, vb_uuid }, keep(&item));
+        if item.is_deleted() {
+            // Persisted with the state of the batch, which may be read before the commit.
+            table.raise_max_deleted_rev(rev_seqno);
+        }
+        table.pending.hold(hash, item);
+        self.has_pending.store(true, Ordering::Release);
+        let change = table.unreported(queue_bytes, report_bytes);
+        drop(table);
+        if let Some(bytes) = change {
+            context.memory.report(bytes);
+        }
+        if let Some(bytes) = queued_bytes {
+            context.memory.report_queued(bytes);
+        }
+        self.mark_dirty(context.signals);
+        written
+    }
+
+    /// True while a write of the key waits for the store.
+    pub(super) fn is_pending(&self, hash: KeyHash) -> bool {
+        self.has_pending.load(Ordering::Acquire) && self.table.lock().pending.has(hash)
+    }
+
+    /// The store has everything up to `end`: what is pending there is committed, some at a time.
+    /// Nothing happens in another incarnation than that in which the batch was read.
+    pub(super) fn commit_pending(&self, end: Seqno, incarnation: u64) {
+        let mut is_last = !self.has_pending.load(Ordering::Acquire);
+        while !is_last {
+            let mut garbage: Vec<CommitGarbage> = Vec::new();
+            let streams = {
+                let mut table = self.table.lock();
+                let mut queue = self.queue.lock();
+                if self.incarnation() != incarnation {
+                    return;
+                }
+                let hash = |item: &ItemRef| self.table.seed().hash(item.key());
+                while garbage.len() < COMMITS_PER_SLICE
+                    && let Some(item) = table.pending.take_oldest(end, hash)
+                {
+                    garbage.push(self.commit(&mut table, &mut queue, item));
+                }
+                is_last = garbage.len() < COMMITS_PER_SLICE;
+                self.released(&table, &mut queue)
+            };
+            streams.iter().for_each(StreamWaker::wake);
+        }
+    }
+
+    /// A read of the store has returned the pending version of a key, so the store has it.
+    pub(super) fn commit_stored(
+        &self,
+        table: &mut TableGuard<'_>,
+        hash: KeyHash,
+    ) -> (CommitGarbage, Vec<StreamWaker>) {
+        let mut queue = self.queue.lock();
+        let item = table.pending.take(hash).expect("the caller has found it");
+        let garbage = self.commit(table, &mut queue, item);
+        let streams = self.released(table, &mut queue);
+        (garbage, streams)
+    }
+
+    fn commit(
+        &self,
+        table: &mut TableGuard<'_>,
+        queue: &mut CheckpointManager,
+        item: ItemRef,
+    ) -> CommitGarbage {
+        queue.pending_removed(item.block_bytes() + PENDING_BYTES);
+        let hash = self.table.seed().hash(item.key());
+        let replaced = table.commit(hash, item);
+        if let Some(replaced) = &replaced {
+            table.locks.end(replaced);
+            queue.released(replaced.seqno());
+        }
+        table.show();
+        (replaced, table.index.take_retired())
+    }
+
+    /// After versions were committed or given up. Returns the streams that have more to read.
+    fn released(&self, table: &TableGuard<'_>, queue: &mut CheckpointManager) -> Vec<StreamWaker> {
+        queue.hold_from(table.pending.lowest());
+        self.has_pending.store(!table.pending.is_empty(), Ordering::Release);
+        if queue.has_idle_stream() { queue.take_idle_streams() } else { Vec::new() }
+    }
+
+    /// Gives up the pending versions of collections that `keep` refuses: they never enter the
+    /// table.
+    pub(super) fn retain_pending(&self, keep: impl Fn(CollectionId) -> bool) {
+        if !self.has_pending.load(Ordering::Acquire) {
+            return;
+        }
+        let mut dropped = Vec::new();
+        let streams = {
+            let mut table = self.table.lock();
+            let mut queue = self.queue.lock();
+            let hash = |item: &ItemRef| self.table.seed().hash(item.key());
+            let gone: Vec<KeyHash> = table.pending.of_dropped(&keep).map(hash).collect();
+            for hash in gone {
+                let Some(item) = table.pending.take(hash) else { continue };
+                queue.pending_removed(item.block_bytes() + PENDING_BYTES);
+                queue.orphaned(&item);
+                dropped.push(item);
+            }
+            self.released(&table, &mut queue)
+        };
+        drop(dropped);
+        streams.iter().for_each(StreamWaker::wake);
+    }
+
+    /// Forgets what is pending, because the vbucket is emptied or given up.
+    pub(super) fn clear_pending(
+        &self,
+        table: &mut TableGuard<'_>,
+        queue: &mut CheckpointManager,
+    ) -> PendingWrites {
+        let pending = std::mem::take(&mut table.pending);
+        for item in pending.iter() {
+            queue.pending_removed(item.block_bytes() + PENDING_BYTES);
+        }
+        queue.hold_from(None);
+        self.has_pending.store(false, Ordering::Release);
+        pending
+    }
+
+    /// True while a write of `key` is pending.
+    #[cfg(test)]
+    pub(crate) fn has_pending_write(&self, key: DocKey<'_>) -> bool {
+        self.is_pending(self.table.seed().hash(key))
+    }
+}
