@@ -59,7 +59,7 @@ pub(crate) struct Fetcher {
     is_ending: AtomicBool,
 }
 
-/// Who holds it may read a large document.
+/// Its holder may read a large document.
 type Turn = MutexGuard<'static, ()>;
 
 /// The bucket is about to stop.
@@ -108,7 +108,7 @@ impl Fetcher {
         self.queue.share_among(threads);
     }
 
-    /// Sleeps until there may be a step to take. Whoever sets `stop` wakes the thread after that.
+    /// Sleeps until there may be a step to take. The thread that sets `stop` wakes it after that.
     pub(crate) fn sleep(&self, stop: &AtomicBool) {
         self.queue.sleep(stop);
     }

@@ -123,7 +123,7 @@ impl DurabilityLevel {
     }
 }
 
-/// Wall-clock time, handed down by whoever owns a clock; the engine never reads one.
+/// Wall-clock time, passed down by the owner of a clock; the engine never reads one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Timestamp {
     /// Nanoseconds since the UNIX epoch.

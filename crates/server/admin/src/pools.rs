@@ -10,8 +10,10 @@ use oribi_cluster::identity::is_cluster_name;
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
-use super::message::{FormFields, HttpReply, empty, field_error, json_reply, json_text, whole};
-use super::monitoring::{NodeFigures, observe, sees_node};
+use super::message::{
+    FormFields, HttpRejection, HttpReply, empty, field_error, json_reply, json_text, whole,
+};
+use super::monitoring::{NodeFigures, Observation, observe, sees_node};
 use super::operator_memory::for_operators;
 use super::setup::services_of;
 use super::state::AdminState;
@@ -63,13 +65,21 @@ pub(crate) async fn metrics(state: &Arc<AdminState>) -> HttpReply {
     }
 }
 
+/// The figures of the node, for users who see them.
+async fn observe_if_visible(
+    state: &Arc<AdminState>,
+    user: &UserContext,
+) -> Result<Option<Observation>, HttpRejection> {
+    match sees_node(user) {
+        true => observe(state).await.map(Some),
+        false => Ok(None),
+    }
+}
+
 pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpReply {
-    let observation = match sees_node(user) {
-        true => match observe(state).await {
-            Ok(observation) => Some(observation),
-            Err(reply) => return *reply,
-        },
-        false => None,
+    let observation = match observe_if_visible(state, user).await {
+        Ok(observation) => observation,
+        Err(reply) => return *reply,
     };
     let figures = observation.as_ref().map(|observation| &observation.node);
     let handles = state.server.buckets.list();
@@ -102,12 +112,9 @@ pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpRep
 }
 
 pub(crate) async fn own_node(state: &Arc<AdminState>, user: &UserContext) -> HttpReply {
-    let observation = match sees_node(user) {
-        true => match observe(state).await {
-            Ok(observation) => Some(observation),
-            Err(reply) => return *reply,
-        },
-        false => None,
+    let observation = match observe_if_visible(state, user).await {
+        Ok(observation) => observation,
+        Err(reply) => return *reply,
     };
     let figures = observation.as_ref().map(|observation| &observation.node);
     let mut entry = node_entry(state, user, "healthy", figures);

@@ -97,7 +97,7 @@ pub(crate) enum Served {
 pub(crate) fn makes_legacy(code: u8) -> bool {
     Opcode::from_u8(code)
         .and_then(rules::rule)
-        .is_some_and(|rule| rule.who != RequiredAccess::Anybody)
+        .is_some_and(|rule| rule.required != RequiredAccess::Anybody)
 }
 
 /// Most bytes of a request's value that the server receives: a document's body, and its attributes
@@ -222,13 +222,16 @@ pub(crate) fn admits_large(
             RuleRejection::Status(Status::Eaccess, "authenticate first")
         }
         None => RuleRejection::Status(Status::NotSupported, "this server does not know how"),
-        Some(rule) => match access::check(&mut req, rule.who) {
+        Some(rule) => match access::check(&mut req, rule.required) {
             Err(refusal) => refusal,
             Ok(()) if !rule.takes_value() => {
                 RuleRejection::Status(Status::Einval, "no value may be given")
             }
             Ok(())
-                if matches!(rule.who, RequiredAccess::Anybody | RequiredAccess::Authenticated) =>
+                if matches!(
+                    rule.required,
+                    RequiredAccess::Anybody | RequiredAccess::Authenticated
+                ) =>
             {
                 RuleRejection::Status(
                     Status::E2big,
@@ -275,7 +278,7 @@ fn call_timed(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule, kind: Co
 
 /// Makes every check that does not require running the request.
 fn check(req: &mut Request<'_>, rule: &Rule) -> Result<(), RuleRejection> {
-    access::check(req, rule.who)?;
+    access::check(req, rule.required)?;
     let datatype = req.frame.header.datatype;
     if !rule.admits(req.frame) {
         return Err(RuleRejection::Status(Status::Einval, rule.misfit(req.frame)));

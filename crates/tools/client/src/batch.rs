@@ -21,7 +21,7 @@ pub(crate) struct RequestBatch(Mutex<Ready>);
 #[derive(Default)]
 struct Ready {
     answers: Vec<Numbered>,
-    /// Who waits for the next one.
+    /// The task that waits for the next one.
     waker: Option<Waker>,
 }
 

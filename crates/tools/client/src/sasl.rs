@@ -183,7 +183,7 @@ fn prove(
 }
 
 impl Proof {
-    /// Checks the server's final message: only who knows the password can have made it.
+    /// Checks the server's final message: only a server that knows the password can have made it.
     pub fn verify(&self, server_final: &[u8]) -> Result<(), ClientError> {
         // Extensions may follow the signature.
         let signature = server_final.split(|&byte| byte == b',').next().unwrap_or_default();

@@ -246,7 +246,7 @@ impl FetchQueue {
     }
 
     /// Sleeps until there is something to read, or another thread wakes this one.
-    /// Whoever sets `stop` wakes it after that.
+    /// The thread that sets `stop` wakes it after that.
     pub(super) fn sleep(&self, stop: &AtomicBool) {
         let own = std::thread::current();
         {

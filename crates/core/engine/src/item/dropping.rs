@@ -1,6 +1,6 @@
 //! Letting go of an item's block: one reference, or both at once that table and queue had.
 //!
-//! Owns: who retires the block. The numbers of unsafe invariants are those of `item.rs`.
+//! Owns: which thread retires the block. The numbers of unsafe invariants are those of `item.rs`.
 
 use std::mem::ManuallyDrop;
 

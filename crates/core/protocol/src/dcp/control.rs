@@ -1,8 +1,8 @@
 //! DCP control: names of options, which are the keys of the request; the value is text.
 
-/// `true` starts the questions whether the consumer lives; other texts stop them.
+/// `true` starts the noop keep-alive; other texts stop it.
 pub const ENABLE_NOOP: &[u8] = b"enable_noop";
-/// Seconds between two such questions, fractions allowed.
+/// Seconds between two noops, fractions allowed.
 pub const SET_NOOP_INTERVAL: &[u8] = b"set_noop_interval";
 /// Bytes that may be sent without an acknowledgement; 0 for no limit.
 pub const CONNECTION_BUFFER_SIZE: &[u8] = b"connection_buffer_size";
@@ -28,7 +28,7 @@ pub const ENABLE_SYNC_WRITES: &[u8] = b"enable_sync_writes";
 pub const CONSUMER_NAME: &[u8] = b"consumer_name";
 /// `round-robin` or `sequential`.
 pub const BACKFILL_ORDER: &[u8] = b"backfill_order";
-/// `true` asks whether attributes of deleted documents come.
+/// `true` asks for user attributes of deleted documents.
 pub const INCLUDE_DELETED_USER_XATTRS: &[u8] = b"include_deleted_user_xattrs";
 /// `true` or `true_with_seqno_advanced` allows snapshots in key order.
 pub const ENABLE_OUT_OF_ORDER_SNAPSHOTS: &[u8] = b"enable_out_of_order_snapshots";

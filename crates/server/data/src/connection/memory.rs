@@ -50,7 +50,7 @@ use ticket_state::TicketState;
 enum Waiter {
     /// A connection of a worker, which gets a message.
     Connection { waker: Arc<dyn ConnectionWaker>, connection: ConnectionId },
-    /// Anyone else, who polls a ticket.
+    /// Any other holder, which polls a ticket.
     Ticket(Arc<TicketState>),
 }
 
@@ -283,7 +283,7 @@ impl ConnectionMemory {
         result
     }
 
-    /// Notes that someone, who held `before` bytes without a reservation, now holds `after`.
+    /// Notes that a holder of `before` bytes without a reservation now holds `after`.
     pub fn note_unreserved(&self, before: usize, after: usize) {
         if after >= before {
             self.unreserved_bytes.fetch_add(after - before, Ordering::Relaxed);
@@ -296,7 +296,7 @@ impl ConnectionMemory {
         }
     }
 
-    /// Counts whoever is in no queue among those that wait, as long as the result lives.
+    /// Counts a waiter outside of the queue, as long as the result lives.
     pub fn wait_beside(self: &Arc<Self>) -> UnqueuedWait {
         self.unqueued.fetch_add(1, Ordering::Relaxed);
         UnqueuedWait(Arc::clone(self))

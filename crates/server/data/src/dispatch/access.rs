@@ -27,8 +27,8 @@ use crate::buckets::BucketHandle;
 
 /// Checks the requester. Inlined, because every request passes here and two places call it.
 #[inline(always)]
-pub(super) fn check(req: &mut Request<'_>, who: RequiredAccess) -> Result<(), RuleRejection> {
-    if who == RequiredAccess::Anybody {
+pub(super) fn check(req: &mut Request<'_>, required: RequiredAccess) -> Result<(), RuleRejection> {
+    if required == RequiredAccess::Anybody {
         return Ok(());
     }
     if !req.state.user.is_known() {
@@ -38,7 +38,7 @@ pub(super) fn check(req: &mut Request<'_>, who: RequiredAccess) -> Result<(), Ru
         }
     }
     let rights = req.state.rights();
-    let (needed, everywhere) = match who {
+    let (needed, everywhere) = match required {
         RequiredAccess::Anybody | RequiredAccess::Authenticated => return Ok(()),
         RequiredAccess::Admin if rights.is_admin() => return Ok(()),
         RequiredAccess::Admin => {
@@ -51,12 +51,12 @@ pub(super) fn check(req: &mut Request<'_>, who: RequiredAccess) -> Result<(), Ru
     };
     match req.state.bucket() {
         Some(bucket) if !bucket.is_deleted() => {}
-        _ => return check_without_bucket(req, who),
+        _ => return check_without_bucket(req, required),
     }
     if everywhere.holds(needed) {
         return Ok(());
     }
-    match who {
+    match required {
         RequiredAccess::InCollection(_) => check_key(req, needed),
         _ => Err(RuleRejection::Access(needed.without(everywhere))),
     }
@@ -65,9 +65,12 @@ pub(super) fn check(req: &mut Request<'_>, who: RequiredAccess) -> Result<(), Ru
 /// Checks the requester when no bucket is selected. A client that cannot select a bucket gets one.
 #[cold]
 #[inline(never)]
-fn check_without_bucket(req: &mut Request<'_>, who: RequiredAccess) -> Result<(), RuleRejection> {
+fn check_without_bucket(
+    req: &mut Request<'_>,
+    required: RequiredAccess,
+) -> Result<(), RuleRejection> {
     match req.find_bucket() {
-        Ok(()) => check(req, who),
+        Ok(()) => check(req, required),
         Err(refusal) => Err(refusal),
     }
 }

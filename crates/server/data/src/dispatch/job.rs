@@ -51,7 +51,7 @@ impl<E: 'static> JobEnd<E> {
 pub(crate) type FinishWith<E, T> =
     fn(&mut ConnectionState, &mut E, RequestId, T) -> Option<LateOutcome>;
 
-/// Who runs the work.
+/// The work of a job, by the thread that runs it.
 pub(crate) enum Work<E> {
     Blocking(Box<dyn FnOnce() -> JobEnd<E> + Send>),
     /// A thread of the subject. Starting the work does not block.

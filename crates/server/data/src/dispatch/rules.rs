@@ -12,7 +12,7 @@ use oribi_types::Datatype;
 use crate::diagnostics::counters::timings::CommandKind;
 use crate::diagnostics::slow_operation_log::OperationClass;
 
-/// Who may send a request.
+/// The right that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequiredAccess {
     /// Any client, before authentication too.
@@ -62,8 +62,8 @@ pub(super) enum Silence {
 /// The rule of one opcode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
-    /// Who may send it.
-    pub who: RequiredAccess,
+    /// The right that it needs.
+    pub required: RequiredAccess,
     /// Allowed lengths of the extras: bit n set for n bytes. None is longer than 63.
     extras: u64,
     key: Part,
@@ -86,9 +86,9 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    const fn new(who: RequiredAccess) -> Rule {
+    const fn new(required: RequiredAccess) -> Rule {
         Rule {
-            who,
+            required,
             extras: 1,
             key: Part::Absent,
             value: Part::Absent,
@@ -113,7 +113,7 @@ impl Rule {
 
     /// The same rule for other privileges.
     const fn by(self, needed: PrivilegeSet) -> Rule {
-        Rule { who: RequiredAccess::InCollection(needed), ..self }
+        Rule { required: RequiredAccess::InCollection(needed), ..self }
     }
 
     /// A classic quiet form: as the loud one, but always in order and never durable.
@@ -123,7 +123,7 @@ impl Rule {
 
     /// The class whose threshold its duration is compared with.
     pub(crate) fn class(&self) -> OperationClass {
-        match self.who {
+        match self.required {
             RequiredAccess::InCollection(_) if self.is_write() => OperationClass::Write,
             RequiredAccess::InCollection(_) => OperationClass::Read,
             _ => OperationClass::Other,
@@ -132,7 +132,7 @@ impl Rule {
 
     /// True for a write of one document. A look-up of paths may name a CAS too.
     fn is_write(&self) -> bool {
-        self.durable || (self.cas && self.who != RequiredAccess::InCollection(READ))
+        self.durable || (self.cas && self.required != RequiredAccess::InCollection(READ))
     }
 
     /// True when the request may have a value.
@@ -375,7 +375,7 @@ mod tests {
         let reader = PrivilegeSet::READ_ONLY;
         let mut writes = Opcode::all().filter_map(rule).filter(|rule| rule.is_write());
         assert!(writes.all(
-            |rule| matches!(rule.who, RequiredAccess::InCollection(needed) if !reader.holds(needed))
+            |rule| matches!(rule.required, RequiredAccess::InCollection(needed) if !reader.holds(needed))
         ));
     }
 }

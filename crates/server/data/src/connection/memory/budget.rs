@@ -66,7 +66,7 @@ struct Block {
     holders: usize,
 }
 
-/// See the module text. `W` identifies who waits.
+/// See the module text. `W` identifies a waiter.
 #[derive(Debug)]
 pub struct Budget<W> {
     reserved_bytes: usize,

@@ -82,7 +82,7 @@ pub(super) fn run(
     (req.tries, req.received) = (offer.tries, offer.received);
     req.has_output = !out.is_empty();
     let mut abandons_keys = false;
-    let how = (rule.who, rule.timed, Language::Text);
+    let how = (rule.required, rule.timed, Language::Text);
     let served = serve(&mut req, out, how, |req, out, permitted| {
         let outcome = permitted.and_then(|()| handle(req));
         let (end, failed) = conclude(req, out, form, outcome);
@@ -98,10 +98,10 @@ pub(super) fn run(
 pub(super) fn serve<'a>(
     req: &mut Request<'a>,
     out: &mut SendBuffer,
-    (who, timed, language): (RequiredAccess, Option<CommandKind>, Language),
+    (required, timed, language): (RequiredAccess, Option<CommandKind>, Language),
     action: impl FnOnce(&mut Request<'a>, &mut SendBuffer, Result<(), Rejection>) -> End,
 ) -> Served {
-    let permitted = access::check(req, who).map_err(Rejection::from);
+    let permitted = access::check(req, required).map_err(Rejection::from);
     let is_first = req.tries.is_first();
     if is_first {
         timing::begin(req);

@@ -79,7 +79,7 @@ impl RestoreTotals {
     }
 }
 
-/// Versions that were written so far, by all who write.
+/// Versions that all writers have written so far.
 pub type WrittenCount = Arc<AtomicU64>;
 
 /// See the module text.
