@@ -26,6 +26,8 @@ use crate::value::Text;
 pub struct Compiler<'a> {
     store: &'a dyn Datastore,
     context: &'a QueryContext,
+    /// Ends the compilation of a statement whose time is over.
+    turn: &'a dyn Fn() -> Result<()>,
     next_slot: FrameSlot,
     scopes: Vec<Scope>,
     subquery_count: usize,
@@ -101,10 +103,15 @@ enum LoopPlan {
 }
 
 impl<'a> Compiler<'a> {
-    pub fn new(store: &'a dyn Datastore, context: &'a QueryContext) -> Compiler<'a> {
+    pub fn new(
+        store: &'a dyn Datastore,
+        context: &'a QueryContext,
+        turn: &'a dyn Fn() -> Result<()>,
+    ) -> Compiler<'a> {
         Compiler {
             store,
             context,
+            turn,
             next_slot: 0,
             scopes: Vec::new(),
             subquery_count: 0,

@@ -3,10 +3,10 @@
 use crate::ast::statement::Statement;
 use crate::compile::Compiler;
 use crate::context::QueryContext;
-use crate::datastore::Datastore;
 use crate::error::{QueryError, Result};
 use crate::plan::QueryPlan;
 use crate::plan::change::{DeletePlan, InsertPlan, MergePlan, UpdatePlan};
+use crate::runtime::Runtime;
 
 pub struct StatementPlan {
     pub kind: PlanKind,
@@ -26,9 +26,10 @@ impl StatementPlan {
     pub fn compile(
         statement: &Statement,
         context: &QueryContext,
-        store: &dyn Datastore,
+        rt: &Runtime<'_>,
     ) -> Result<StatementPlan> {
-        let mut compiler = Compiler::new(store, context);
+        let turn = || rt.turn();
+        let mut compiler = Compiler::new(rt.store, context, &turn);
         let kind = match statement {
             Statement::Query(query) => PlanKind::Query(Box::new(compiler.query(query)?)),
             Statement::Insert(insert) => PlanKind::Insert(Box::new(compiler.insert(insert)?)),

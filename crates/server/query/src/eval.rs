@@ -28,6 +28,7 @@ impl Runtime<'_> {
             ExprPlan::Path { base, names, rest } => self.path(base, names, rest, frame)?,
             ExprPlan::Compare(relation, sides) => {
                 let (left, right) = (self.eval(&sides.0, frame)?, self.eval(&sides.1, frame)?);
+                self.work(left.walked_bytes().min(right.walked_bytes()))?;
                 relate(*relation, &left, &right)
             }
             ExprPlan::Call(function, args) => self.call(function, args, frame)?,
@@ -141,6 +142,7 @@ impl Runtime<'_> {
         for part in parts {
             match self.eval(part, frame)? {
                 QueryValue::Str(text) => {
+                    self.work(text.as_bytes().len())?;
                     // A text that grows may be in memory twice.
                     memory.add(2 * text.as_bytes().len(), self)?;
                     check_length(out.len() + text.as_bytes().len())?;
@@ -201,7 +203,7 @@ impl Runtime<'_> {
         else {
             return Ok(QueryValue::Null);
         };
-        let found = self.like(&pattern, &escape)?.matches(value.as_bytes());
+        let found = self.like(&pattern, &escape)?.matches(value.as_bytes(), self)?;
         Ok(QueryValue::Bool(found != negated))
     }
 
@@ -276,7 +278,9 @@ impl Runtime<'_> {
     ) -> Result<QueryValue> {
         let mut values: SmallVec<[QueryValue; 4]> = SmallVec::with_capacity(args.len());
         for arg in args {
-            values.push(self.eval(arg, frame)?);
+            let value = self.eval(arg, frame)?;
+            self.work(value.walked_bytes())?;
+            values.push(value);
         }
         if function.nulls == Nulls::Propagate {
             if values.iter().any(QueryValue::is_missing) {

@@ -24,14 +24,16 @@ pub fn run(statement: &Statement, context: &QueryContext, rt: &Runtime<'_>) -> R
 }
 
 fn constant(expr: &Expr, context: &QueryContext, rt: &Runtime<'_>) -> Result<QueryValue> {
-    let mut compiler = Compiler::new(rt.store, context);
+    let turn = || rt.turn();
+    let mut compiler = Compiler::new(rt.store, context, &turn);
     let expr = compiler.expr(expr)?;
     let mut frame: SlotFrame = vec![QueryValue::Missing; compiler.sizes().0];
     rt.eval(&expr, &mut frame)
 }
 
 fn create_index(create: &CreateIndex, context: &QueryContext, rt: &Runtime<'_>) -> Result<()> {
-    let compiler = Compiler::new(rt.store, context);
+    let turn = || rt.turn();
+    let compiler = Compiler::new(rt.store, context, &turn);
     let keyspace = compiler.full_name(&create.keyspace)?;
     rt.store.keyspace(&keyspace)?;
     let with = match &create.with {
@@ -75,7 +77,8 @@ fn key_text(key: &IndexKey) -> String {
 }
 
 fn drop_index(drop: &DropIndex, context: &QueryContext, rt: &Runtime<'_>) -> Result<()> {
-    let compiler = Compiler::new(rt.store, context);
+    let turn = || rt.turn();
+    let compiler = Compiler::new(rt.store, context, &turn);
     let keyspace = compiler.full_name(&drop.keyspace)?;
     rt.store.keyspace(&keyspace)?;
     let name = drop.name.as_ref().map_or(PRIMARY_NAME.to_owned(), Text::to_string);
@@ -86,7 +89,8 @@ fn drop_index(drop: &DropIndex, context: &QueryContext, rt: &Runtime<'_>) -> Res
 }
 
 fn build_index(build: &BuildIndex, context: &QueryContext, rt: &Runtime<'_>) -> Result<()> {
-    let compiler = Compiler::new(rt.store, context);
+    let turn = || rt.turn();
+    let compiler = Compiler::new(rt.store, context, &turn);
     let keyspace = compiler.full_name(&build.keyspace)?;
     rt.store.keyspace(&keyspace)?;
     let mut names = Vec::new();

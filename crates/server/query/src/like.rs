@@ -3,6 +3,7 @@
 //! The match remembers only the last `%`, so its time is at most the product of both lengths.
 
 use crate::error::{QueryError, Result};
+use crate::runtime::Runtime;
 
 #[derive(Debug)]
 pub struct Like {
@@ -55,15 +56,28 @@ impl Like {
     }
 
     /// Whether the whole text matches.
-    pub fn matches(&self, text: &[u8]) -> bool {
+    pub fn matches(&self, text: &[u8], rt: &Runtime<'_>) -> Result<bool> {
+        self.matches_with(text, &mut |bytes| rt.work(bytes))
+    }
+
+    /// The same; `work` is told the bytes that were compared, every few thousand of them.
+    fn matches_with(&self, text: &[u8], work: &mut dyn FnMut(usize) -> Result<()>) -> Result<bool> {
+        const STEPS: usize = 4 << 10;
         let (mut at, mut part) = (0, 0);
         let mut retry = None;
+        let mut steps = 0;
         loop {
+            steps += 1;
+            if steps == STEPS {
+                // A step takes longer than to walk a byte.
+                work(16 * STEPS)?;
+                steps = 0;
+            }
             match self.parts.get(part) {
                 Some(Part::AnyRun) => {
                     part += 1;
                     if part == self.parts.len() {
-                        return true;
+                        return Ok(true);
                     }
                     retry = Some((at, part));
                     continue;
@@ -76,7 +90,7 @@ impl Like {
                     (at, part) = (next_character(text, at), part + 1);
                     continue;
                 }
-                None if at == text.len() => return true,
+                None if at == text.len() => return Ok(true),
                 _ => {}
             }
             match retry {
@@ -85,14 +99,14 @@ impl Like {
                         // The next place where the part after the run can begin.
                         Some(Part::Byte(byte)) => match memchr::memchr(*byte, &text[start + 1..]) {
                             Some(skipped) => start + 1 + skipped,
-                            None => return false,
+                            None => return Ok(false),
                         },
                         _ => next_character(text, start),
                     };
                     retry = Some((start, after));
                     (at, part) = (start, after);
                 }
-                _ => return false,
+                _ => return Ok(false),
             }
         }
     }
@@ -124,7 +138,10 @@ mod tests {
     use super::Like;
 
     fn matches(pattern: &str, text: &str) -> bool {
-        Like::new(pattern, "\\").expect("the pattern is valid").matches(text.as_bytes())
+        Like::new(pattern, "\\")
+            .expect("the pattern is valid")
+            .matches_with(text.as_bytes(), &mut |_| Ok(()))
+            .expect("nothing ends the search")
     }
 
     #[test]

@@ -47,5 +47,11 @@ pub(crate) const PREPARED_BYTES_MAX: usize = 8 << 20;
 /// Rows or loop turns between two checks of the deadline.
 pub(crate) const TURNS_BETWEEN_CHECKS: u32 = 256;
 
+/// Bytes that an operation walks in about the time of a turn.
+pub(crate) const BYTES_OF_A_TURN: usize = 1 << 10;
+
+/// Bytes of a key in a hash table. A longer key is replaced by its digest.
+pub(crate) const KEY_BYTES_MAX: usize = 1 << 10;
+
 /// Errors and warnings in one answer.
 pub(crate) const ERRORS_MAX: usize = 64;

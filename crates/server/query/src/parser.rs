@@ -51,6 +51,27 @@ struct Parser<'a> {
     depth: usize,
     /// Positional parameters so far, for `?`.
     positions: usize,
+    /// The number of the closing parenthesis of each opening one.
+    closings: Vec<u32>,
+}
+
+/// For each opening parenthesis the number of its closing one, or of the last token.
+fn closings(tokens: &[Token]) -> Vec<u32> {
+    let last = tokens.len() as u32 - 1;
+    let mut closings = vec![last; tokens.len()];
+    let mut open = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        match token.kind {
+            TokenKind::Mark(Punctuation::OpenParen) => open.push(at),
+            TokenKind::Mark(Punctuation::CloseParen) => {
+                if let Some(start) = open.pop() {
+                    closings[start] = at as u32;
+                }
+            }
+            _ => {}
+        }
+    }
+    closings
 }
 
 impl<'a> Parser<'a> {
@@ -58,7 +79,9 @@ impl<'a> Parser<'a> {
         if text.len() > STATEMENT_BYTES_MAX {
             return Err(QueryError::syntax("the statement is too long", (1, 1)));
         }
-        Ok(Parser { text, tokens: lexer::tokens(text)?, at: 0, depth: 0, positions: 0 })
+        let tokens = lexer::tokens(text)?;
+        let closings = closings(&tokens);
+        Ok(Parser { text, tokens, at: 0, depth: 0, positions: 0, closings })
     }
 
     fn kind(&self) -> TokenKind {

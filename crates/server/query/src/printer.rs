@@ -25,7 +25,7 @@ impl Display for Printed<'_> {
 }
 
 fn name(f: &mut Formatter<'_>, text: &Text) -> fmt::Result {
-    write!(f, "`{}`", text.to_str().replace('`', "``"))
+    write!(f, "`{}`", text.to_str().replace('\\', "\\\\").replace('`', "``"))
 }
 
 fn list(f: &mut Formatter<'_>, items: &[Expr], between: &str) -> fmt::Result {

@@ -17,7 +17,9 @@ use crate::consistency::Consistency;
 use crate::datastore::{Datastore, Keyspace, KeyspaceName};
 use crate::error::{QueryError, Result};
 use crate::like::Like;
-use crate::limits::{ERRORS_MAX, PATTERNS_MAX, REGEX_BYTES_MAX, TURNS_BETWEEN_CHECKS};
+use crate::limits::{
+    BYTES_OF_A_TURN, ERRORS_MAX, PATTERNS_MAX, REGEX_BYTES_MAX, TURNS_BETWEEN_CHECKS,
+};
 use crate::memory_budget::MemoryBudget;
 use crate::prepared::PreparedStatements;
 use crate::value::{QueryValue, Text};
@@ -142,6 +144,23 @@ impl<'a> Runtime<'a> {
         if turns < TURNS_BETWEEN_CHECKS { Ok(()) } else { self.check_deadline() }
     }
 
+    /// Counts work on so many bytes as the turns that it takes.
+    #[inline]
+    pub fn work(&self, bytes: usize) -> Result<()> {
+        if bytes < BYTES_OF_A_TURN { Ok(()) } else { self.work_on_many(bytes) }
+    }
+
+    #[cold]
+    fn work_on_many(&self, bytes: usize) -> Result<()> {
+        let turns = self.turns.get() as usize + bytes / BYTES_OF_A_TURN;
+        if turns < TURNS_BETWEEN_CHECKS as usize {
+            self.turns.set(turns as u32);
+            return Ok(());
+        }
+        self.turns.set(0);
+        self.check_deadline()
+    }
+
     pub fn check_deadline(&self) -> Result<()> {
         // First, because the server cancels a request whose time is over, too.
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -180,6 +199,7 @@ impl<'a> Runtime<'a> {
                 value.ok_or_else(|| missing(format!("${position}")))
             }
             Param::Name(name) => {
+                self.work(self.params.named.len())?;
                 let found = self.params.named.iter().find(|(known, _)| known == name);
                 let value = found.map(|(_, value)| value.clone());
                 value.ok_or_else(|| missing(format!("${name}")))

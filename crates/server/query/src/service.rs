@@ -209,7 +209,7 @@ impl Service {
             Statement::Prepare(prepare) => self.prepare(prepare, context, request, rt, output),
             Statement::Execute(execute) => self.execute(execute, request, rt, output),
             Statement::Explain(inner) => {
-                let plan = StatementPlan::compile(inner, context, rt.store)?;
+                let plan = StatementPlan::compile(inner, context, rt)?;
                 let row = explain::row(&plan, inner, &request.statement);
                 output.start("{\"plan\":\"json\",\"text\":\"string\"}".to_owned())?;
                 output.value(&row).map(drop)
@@ -218,7 +218,7 @@ impl Service {
                 output.start("null".to_owned())?;
                 indexes::run(statement, context, rt)
             }
-            _ => run_plan(&StatementPlan::compile(statement, context, rt.store)?, rt, output),
+            _ => run_plan(&StatementPlan::compile(statement, context, rt)?, rt, output),
         }
     }
 
@@ -230,7 +230,7 @@ impl Service {
         rt: &Runtime<'_>,
         output: &mut Output<'_>,
     ) -> Result<()> {
-        let plan = StatementPlan::compile(&prepare.statement, context, rt.store)?;
+        let plan = StatementPlan::compile(&prepare.statement, context, rt)?;
         let name = prepare.name.clone().unwrap_or_else(|| generated_name(&prepare.text, context));
         let statement = PreparedStatement {
             owner: rt.user.to_owned(),
@@ -263,7 +263,8 @@ impl Service {
         let Some(using) = &execute.using else {
             return self.run_statement(&prepared.statement, &prepared.context, request, rt, output);
         };
-        let mut compiler = Compiler::new(rt.store, &prepared.context);
+        let turn = || rt.turn();
+        let mut compiler = Compiler::new(rt.store, &prepared.context, &turn);
         let using = compiler.expr(using)?;
         let mut frame: SlotFrame = vec![QueryValue::Missing; compiler.sizes().0];
         let using = rt.eval(&using, &mut frame)?;

@@ -193,6 +193,11 @@ impl ArrayItems {
     pub fn new(items: Vec<QueryValue>, memory: HeldMemory) -> ArrayItems {
         ArrayItems { items, memory }
     }
+
+    /// Keeps a reservation until the array is dropped.
+    pub fn hold(&mut self, reservation: ValueReservation) {
+        self.memory.push(reservation);
+    }
 }
 
 impl Deref for ArrayItems {

@@ -14,6 +14,7 @@ use super::{Compiler, LoopPlan, Scope};
 impl Compiler<'_> {
     pub fn expr(&mut self, expr: &ast::Expr) -> Result<ExprPlan> {
         use ast::Expr as Ast;
+        (self.turn)()?;
         Ok(match expr {
             Ast::Literal(value) => ExprPlan::Const(value.clone()),
             Ast::Param(param) => ExprPlan::Param(param.clone()),

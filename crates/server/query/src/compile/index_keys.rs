@@ -47,7 +47,7 @@ impl IndexKeys {
         };
         let store = NoDocuments;
         let context = QueryContext::default();
-        let mut compiler = Compiler::new(&store, &context);
+        let mut compiler = Compiler::new(&store, &context, &|| Ok(()));
         compiler.index_source()?;
         let condition = compiler.optional(&create.condition)?.map(conjuncts).unwrap_or_default();
         let keys = create.keys.iter().zip(&definition.keys);

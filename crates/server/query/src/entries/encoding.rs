@@ -13,6 +13,7 @@
 //! - A descending key has all its bits inverted.
 
 use crate::limits::VALUE_DEPTH_MAX;
+use crate::value::order::Elements;
 use crate::value::write::write;
 use crate::value::{QueryValue, ValueType};
 
@@ -74,8 +75,7 @@ fn append_at(value: &QueryValue, out: &mut Vec<u8>, depth: usize) {
             append_text(&text, out);
         }
         _ if kind == ValueType::Array => {
-            let items = value.elements().unwrap_or_default();
-            items.iter().for_each(|item| append_at(item, out, depth + 1));
+            Elements::of(value).for_each(|item| append_at(&item, out, depth + 1));
             out.push(END);
         }
         _ => {

@@ -16,7 +16,12 @@ impl Runtime<'_> {
         frame: &mut SlotFrame,
     ) -> Result<QueryValue> {
         let mut value = match base {
-            ExprPlan::Slot(slot) => fields(&frame[*slot], names),
+            ExprPlan::Slot(slot) => {
+                if let QueryValue::Json(json) = &frame[*slot] {
+                    self.work(json.len())?;
+                }
+                fields(&frame[*slot], names)
+            }
             other => fields(&self.eval(other, frame)?, names),
         };
         let mut steps = rest.iter();
@@ -38,6 +43,7 @@ impl Runtime<'_> {
         step: &StepPlan,
         frame: &mut SlotFrame,
     ) -> Result<QueryValue> {
+        self.work(value.walked_bytes())?;
         Ok(match step {
             StepPlan::Field(name) => value.field(name.as_bytes()),
             StepPlan::Folded(name) => value.folded_field(name),

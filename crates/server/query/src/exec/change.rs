@@ -56,10 +56,22 @@ fn mutate(
     }
 }
 
-fn json_text(value: &QueryValue) -> Bytes {
-    let mut out = Vec::new();
-    write::write(value, &mut out);
-    out.into()
+/// A new document's text, and its bytes that the statement keeps until the change is done.
+struct DocumentText {
+    text: Bytes,
+    kept_bytes: usize,
+}
+
+impl DocumentText {
+    fn of(value: &QueryValue, rt: &Runtime<'_>) -> Result<DocumentText> {
+        let kept_bytes = write::text_bytes(value);
+        rt.keep(kept_bytes)?;
+        let mut out = Vec::with_capacity(kept_bytes);
+        write::write(value, &mut out);
+        // The store may keep the text.
+        out.shrink_to_fit();
+        Ok(DocumentText { text: out.into(), kept_bytes })
+    }
 }
 
 pub fn insert(
@@ -137,21 +149,24 @@ fn insert_one(
     let precondition = if plan.upsert { Precondition::None } else { Precondition::Absent };
     let kept = plan.upsert && rt.preserve_expiry;
     let expiration = expiration(options).or(if kept { None } else { Some(0) });
+    let text = DocumentText::of(&value, rt)?;
     let mutation = DocumentMutation {
         key: Bytes::copy_from_slice(key.as_bytes()),
-        value: Some(json_text(&value)),
+        value: Some(text.text.clone()),
         expiration,
         precondition,
     };
-    let Some(cas) = mutate(&*plan.keyspace, mutation, rt)? else { return Ok(Flow::More) };
-    let document = new_document(&key, &value, cas, expiration.unwrap_or(0));
+    let changed = mutate(&*plan.keyspace, mutation, rt)?;
+    rt.give_back(text.kept_bytes);
+    let Some(cas) = changed else { return Ok(Flow::More) };
+    let document = new_document(&key, text, cas, expiration.unwrap_or(0));
     set_document(&*plan.keyspace, plan.document, &document, value, frame);
     returned(&plan.returning, rt, frame, consumer)
 }
 
-fn new_document(key: &Text, value: &QueryValue, cas: u64, expiration: u32) -> QueryDocument {
+fn new_document(key: &Text, text: DocumentText, cas: u64, expiration: u32) -> QueryDocument {
     let key = Bytes::copy_from_slice(key.as_bytes());
-    QueryDocument { key, value: json_text(value), is_json: true, cas, flags: 0, expiration }
+    QueryDocument { key, value: text.text, is_json: true, cas, flags: 0, expiration }
 }
 
 fn set_document(
@@ -209,14 +224,17 @@ fn update_one(
         None if rt.preserve_expiry => None,
         expiration => Some(expiration.unwrap_or(0)),
     };
+    let text = DocumentText::of(&edited.value, rt)?;
     let mutation = DocumentMutation {
         key: Bytes::copy_from_slice(key.as_bytes()),
-        value: Some(json_text(&edited.value)),
+        value: Some(text.text.clone()),
         expiration,
         precondition: cas_of(frame, document),
     };
-    let Some(cas) = mutate(keyspace, mutation, rt)? else { return Ok(None) };
-    let new = new_document(&key, &edited.value, cas, expiration.unwrap_or(0));
+    let changed = mutate(keyspace, mutation, rt)?;
+    rt.give_back(text.kept_bytes);
+    let Some(cas) = changed else { return Ok(None) };
+    let new = new_document(&key, text, cas, expiration.unwrap_or(0));
     set_document(keyspace, document, &new, edited.value, frame);
     Ok(Some(()))
 }
@@ -377,14 +395,17 @@ fn merge_insert(
 ) -> Result<bool> {
     let value = value.or_null();
     let expiration = expiration(options);
+    let text = DocumentText::of(&value, rt)?;
     let mutation = DocumentMutation {
         key: Bytes::copy_from_slice(key.as_bytes()),
-        value: Some(json_text(&value)),
+        value: Some(text.text.clone()),
         expiration: Some(expiration.unwrap_or(0)),
         precondition: Precondition::Absent,
     };
-    let Some(cas) = mutate(&*plan.keyspace, mutation, rt)? else { return Ok(false) };
-    let document = new_document(key, &value, cas, expiration.unwrap_or(0));
+    let changed = mutate(&*plan.keyspace, mutation, rt)?;
+    rt.give_back(text.kept_bytes);
+    let Some(cas) = changed else { return Ok(false) };
+    let document = new_document(key, text, cas, expiration.unwrap_or(0));
     set_document(&*plan.keyspace, plan.target, &document, value, frame);
     Ok(true)
 }

@@ -10,7 +10,7 @@ use crate::limits::VALUE_DEPTH_MAX;
 use crate::plan::change::{AssignmentLoop, AssignmentPlan, AssignmentTarget, LoopSource};
 use crate::plan::{FrameSlot, StepPlan};
 use crate::runtime::{Runtime, SlotFrame};
-use crate::value::{QueryValue, Text};
+use crate::value::{ArrayItems, Object, QueryValue, Text};
 
 /// The largest array that SET extends.
 const ITEMS_MAX: usize = 1 << 20;
@@ -72,6 +72,7 @@ impl Editor<'_, '_> {
         let Some((list, inner)) = loops.split_first() else {
             return self.assign(plan, frame);
         };
+        let used = self.rt.used();
         let mut turns = Vec::with_capacity(list.len());
         for one in list {
             let Some(elements) = self.elements(one, frame)? else { return Ok(()) };
@@ -91,6 +92,7 @@ impl Editor<'_, '_> {
             self.run_loops(plan, inner, frame)?;
             self.places.truncate(self.places.len() - list.len());
         }
+        self.rt.release_to(used);
         Ok(())
     }
 
@@ -110,9 +112,9 @@ impl Editor<'_, '_> {
         };
         let mut elements = Vec::new();
         if one.within {
-            parts(&value, place.as_deref(), true, 0, &mut elements);
+            parts(&value, place.as_deref(), true, 0, &mut elements, self.rt)?;
         } else if value.is_array() {
-            parts(&value, place.as_deref(), false, 0, &mut elements);
+            parts(&value, place.as_deref(), false, 0, &mut elements, self.rt)?;
         } else {
             return Ok(None);
         }
@@ -167,7 +169,7 @@ impl Editor<'_, '_> {
         };
         let Some(keys) = self.keys(steps, frame)? else { return Ok(()) };
         match self.place(variable, keys) {
-            Some(place) => set(&mut self.edited.value, &place, value),
+            Some(place) => set(&mut self.edited.value, &place, value, self.rt),
             None => Ok(()),
         }
     }
@@ -189,30 +191,55 @@ fn parts(
     deep: bool,
     depth: usize,
     out: &mut Vec<Element>,
-) {
+    rt: &Runtime<'_>,
+) -> Result<()> {
     if depth > VALUE_DEPTH_MAX {
-        return;
+        return Ok(());
     }
-    let mut add = |key: Key, position: QueryValue, part: &QueryValue| {
+    let mut add = |key: Key, position: QueryValue, part: &QueryValue| -> Result<()> {
+        rt.turn()?;
+        // The list grows by doubling; a place is copied to the parts of its element.
+        let keys = place.map_or(0, <[Key]>::len) + 1;
+        rt.keep(3 * size_of::<Element>() + 2 * keys * size_of::<Key>())?;
         let place = place.map(|place| [place, std::slice::from_ref(&key)].concat());
         out.push(Element { place: place.clone(), position, value: part.clone() });
         if deep {
-            parts(part, place.as_deref(), true, depth + 1, out);
+            parts(part, place.as_deref(), true, depth + 1, out, rt)?;
         }
+        Ok(())
     };
-    if let Some(items) = value.elements() {
+    if let Some(items) = rt.elements(value)? {
         for (index, item) in items.iter().enumerate() {
-            add(Key::Index(index as i64), QueryValue::from(index), item);
+            add(Key::Index(index as i64), QueryValue::from(index), item)?;
         }
-    } else if deep && let Some(object) = value.object() {
+    } else if deep && let Some(object) = rt.fields_of(value)? {
         for (name, field) in object.fields() {
-            add(Key::Field(name.clone()), QueryValue::Str(name.clone()), field);
+            add(Key::Field(name.clone()), QueryValue::Str(name.clone()), field)?;
         }
     }
+    Ok(())
+}
+
+/// The elements for a change. A copy of elements that others share is reserved.
+fn own_items<'v>(items: &'v mut Arc<ArrayItems>, rt: &Runtime<'_>) -> Result<&'v mut ArrayItems> {
+    if Arc::strong_count(items) > 1 {
+        let memory = rt.reserve_value(items.len() * size_of::<QueryValue>())?;
+        Arc::make_mut(items).hold(memory);
+    }
+    Ok(Arc::make_mut(items))
+}
+
+/// The same for the fields of an object.
+fn own_fields<'v>(object: &'v mut Arc<Object>, rt: &Runtime<'_>) -> Result<&'v mut Object> {
+    if Arc::strong_count(object) > 1 {
+        let memory = rt.reserve_value(object.len() * size_of::<(Text, QueryValue)>())?;
+        Arc::make_mut(object).hold(memory);
+    }
+    Ok(Arc::make_mut(object))
 }
 
 /// Sets the value at a place, or removes the field there if the value is missing.
-fn set(root: &mut QueryValue, place: &[Key], value: QueryValue) -> Result<()> {
+fn set(root: &mut QueryValue, place: &[Key], value: QueryValue, rt: &Runtime<'_>) -> Result<()> {
     let Some((key, rest)) = place.split_first() else {
         // The whole document.
         if !value.is_missing() {
@@ -220,27 +247,27 @@ fn set(root: &mut QueryValue, place: &[Key], value: QueryValue) -> Result<()> {
         }
         return Ok(());
     };
-    if let Some(items) = root.elements() {
+    if let Some(items) = rt.elements(root)? {
         *root = QueryValue::Array(items);
-    } else if let Some(object) = root.object() {
+    } else if let Some(object) = rt.fields_of(root)? {
         *root = QueryValue::Object(object);
     }
     match (root, key) {
         (QueryValue::Object(object), Key::Field(name)) => {
-            let object = Arc::make_mut(object);
+            let object = own_fields(object, rt)?;
             if rest.is_empty() {
                 object.set(name.clone(), value);
             } else if let Some(mut part) = object.remove(name.as_bytes()) {
-                set(&mut part, rest, value)?;
+                set(&mut part, rest, value, rt)?;
                 object.set(name.clone(), part);
             }
         }
         (QueryValue::Array(items), Key::Index(index)) => {
-            let items = Arc::make_mut(items);
+            let items = own_items(items, rt)?;
             let at = if *index < 0 { *index + items.len() as i64 } else { *index };
             let Ok(at) = usize::try_from(at) else { return Ok(()) };
             if !rest.is_empty() {
-                return items.get_mut(at).map_or(Ok(()), |part| set(part, rest, value));
+                return items.get_mut(at).map_or(Ok(()), |part| set(part, rest, value, rt));
             }
             if value.is_missing() {
                 return Ok(());
@@ -249,6 +276,7 @@ fn set(root: &mut QueryValue, place: &[Key], value: QueryValue) -> Result<()> {
                 return Err(QueryError::evaluation("SET makes the array too long"));
             }
             if at >= items.len() {
+                items.hold(rt.reserve_value(2 * (at + 1) * size_of::<QueryValue>())?);
                 items.resize(at + 1, QueryValue::Null);
             }
             items[at] = value;

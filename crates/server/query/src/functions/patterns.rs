@@ -18,6 +18,7 @@ pub const TABLE: &[Function] = &[
         with_pattern(args, rt, |text, regex| {
             let mut found = Vec::new();
             for part in regex.find_iter(text) {
+                rt.turn()?;
                 rt.scratch(PART_OF_LIST_BYTES + part.len())?;
                 found.push(QueryValue::from(part.as_str()));
             }
@@ -72,6 +73,7 @@ fn replace(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let mut out = String::new();
     let mut end = 0;
     for found in regex.captures_iter(&text).take(count) {
+        rt.turn()?;
         let Some(whole) = found.get(0) else { continue };
         // One expansion takes at most a copy of the text for each group that it names.
         let groups = 1 + new.matches('$').count();
@@ -93,6 +95,7 @@ fn split(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
         let mut parts = Vec::new();
         let mut start = 0;
         for found in regex.find_iter(text) {
+            rt.turn()?;
             // An empty match at an end splits nothing.
             if found.is_empty() && (found.end() == 0 || found.start() == text.len()) {
                 continue;

@@ -22,23 +22,29 @@ pub const TABLE: &[Function] = &[
     strict("CONTAINS_TOKEN_LIKE", 2, 3, |args, rt| {
         let Some(pattern) = args[1].as_text() else { return Ok(QueryValue::Null) };
         let like = rt.like(pattern, &Text::from("\\"))?;
-        any_text(args, rt, |text| like.matches(text.as_bytes()))
+        any_text(args, rt, |text| like.matches(text.as_bytes(), rt))
     }),
     strict("CONTAINS_TOKEN_REGEXP", 2, 3, |args, rt| {
         let Some(pattern) = args[1].as_text() else { return Ok(QueryValue::Null) };
         rt.regex(pattern)?;
         let whole = rt.regex(&Text::from(format!("^(?:{pattern})$")))?;
-        any_text(args, rt, |text| whole.is_match(&text.to_str()))
+        any_text(args, rt, |text| Ok(whole.is_match(&text.to_str())))
     }),
 ];
 
 fn any_text(
     args: &[QueryValue],
     rt: &Runtime<'_>,
-    is_wanted: impl Fn(&Text) -> bool,
+    is_wanted: impl Fn(&Text) -> Result<bool>,
 ) -> Result<QueryValue> {
     let found = tokens(&args[0], args.get(2), rt)?;
-    Ok(QueryValue::Bool(found.iter().filter_map(QueryValue::as_text).any(is_wanted)))
+    for text in found.iter().filter_map(QueryValue::as_text) {
+        rt.turn()?;
+        if is_wanted(text)? {
+            return Ok(QueryValue::Bool(true));
+        }
+    }
+    Ok(QueryValue::Bool(false))
 }
 
 /// The distinct words, numbers, booleans and nulls of a value. Options: `case` (`lower`, `upper`),

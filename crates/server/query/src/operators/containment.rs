@@ -19,6 +19,7 @@ pub fn is_in(value: &QueryValue, list: &QueryValue, rt: &Runtime<'_>) -> Result<
     let mut result = QueryValue::Bool(false);
     for item in items.iter() {
         rt.turn()?;
+        rt.work(value.walked_bytes().min(item.walked_bytes()))?;
         match relate(Relation::Equal, value, item) {
             QueryValue::Bool(true) => return Ok(QueryValue::Bool(true)),
             QueryValue::Bool(false) => {}

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::ast::{Relation, Test};
 use crate::value::QueryValue;
-use crate::value::order::{Comparison, compare};
+use crate::value::order::{Comparison, compare, element_count};
 
 /// NOT: missing and null stay.
 pub fn not(value: QueryValue) -> QueryValue {
@@ -40,10 +40,7 @@ fn never_equal(left: &QueryValue, right: &QueryValue) -> bool {
         (
             QueryValue::Array(_) | QueryValue::Json(_),
             QueryValue::Array(_) | QueryValue::Json(_),
-        ) => match (left.elements(), right.elements()) {
-            (Some(left), Some(right)) => left.len() != right.len(),
-            _ => false,
-        },
+        ) if left.is_array() && right.is_array() => element_count(left) != element_count(right),
         _ => false,
     }
 }

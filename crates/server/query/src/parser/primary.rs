@@ -113,35 +113,56 @@ impl Parser<'_> {
     }
 
     pub(super) fn at_query(&self) -> bool {
-        match self.kind() {
-            TokenKind::Word(Keyword::SELECT | Keyword::FROM | Keyword::WITH) => true,
-            TokenKind::Mark(Punctuation::OpenParen) => {
-                let mut count = 0;
-                while self.kind_after(count) == TokenKind::Mark(Punctuation::OpenParen) {
-                    count += 1;
+        self.is_query_at(self.at)
+    }
+
+    /// Whether a query begins at a token. A parenthesis begins one if it holds one, and is followed
+    /// by what may follow a query: so no text is parsed as a query and then as an expression.
+    pub(super) fn is_query_at(&self, at: usize) -> bool {
+        let mut at = at;
+        loop {
+            match self.tokens.get(at).map(|token| token.kind) {
+                Some(TokenKind::Word(Keyword::SELECT | Keyword::FROM | Keyword::WITH)) => {
+                    return true;
                 }
-                let word = self.kind_after(count);
-                matches!(word, TokenKind::Word(Keyword::SELECT | Keyword::FROM | Keyword::WITH))
+                Some(TokenKind::Mark(Punctuation::OpenParen)) => {
+                    let close = self.closings[at] as usize;
+                    let is_closed = close + 1 < self.tokens.len();
+                    if !is_closed || !self.may_follow_query(close + 1) {
+                        return false;
+                    }
+                    at += 1;
+                }
+                _ => return false,
             }
-            _ => false,
         }
     }
 
+    fn may_follow_query(&self, at: usize) -> bool {
+        matches!(
+            self.tokens.get(at).map_or(TokenKind::End, |token| token.kind),
+            TokenKind::End
+                | TokenKind::Mark(Punctuation::CloseParen | Punctuation::Semicolon)
+                | TokenKind::Word(
+                    Keyword::UNION
+                        | Keyword::INTERSECT
+                        | Keyword::EXCEPT
+                        | Keyword::ORDER
+                        | Keyword::LIMIT
+                        | Keyword::OFFSET
+                )
+        )
+    }
+
     fn expr_or_subquery(&mut self) -> Result<Expr> {
-        let start = (self.at, self.positions);
-        if self.at_query() {
-            let is_plain = !self.at_mark(Punctuation::OpenParen);
-            let query = self.query();
-            match query {
-                Ok(query) if self.at_mark(Punctuation::CloseParen) => {
-                    return Ok(Expr::Subquery(Box::new(query)));
-                }
-                Err(error) if is_plain => return Err(error),
-                Ok(_) if is_plain => return self.fail("a closing parenthesis"),
-                _ => (self.at, self.positions) = start,
-            }
+        if !self.at_query() {
+            return self.expr();
         }
-        self.expr()
+        let query = self.query()?;
+        match self.at_mark(Punctuation::CloseParen) {
+            true => Ok(Expr::Subquery(Box::new(query))),
+            false => self.fail("a closing parenthesis"),
+        }
     }
 
     fn object_field(&mut self) -> Result<(Expr, Expr)> {

@@ -25,6 +25,7 @@ fn printed_expression_parses_to_itself() {
         "ANY v WITHIN a SATISFIES v BETWEEN 1 AND 2 END",
         "{'a': [1, null, missing]}",
         "`a``b`.c[1]",
+        r"`a\\b`",
     ] {
         let once = canonical(text);
         assert_eq!(canonical(&once), once, "{text}");

@@ -87,7 +87,8 @@ impl Runtime<'_> {
         }
     }
 
-    fn reserve_value(&self, bytes: usize) -> Result<ValueReservation> {
+    /// A reservation that a value of so many bytes keeps.
+    pub fn reserve_value(&self, bytes: usize) -> Result<ValueReservation> {
         self.grant(bytes)?;
         Ok(ValueReservation::new(&self.values_bytes, bytes))
     }

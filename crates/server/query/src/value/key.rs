@@ -1,17 +1,57 @@
 //! Byte keys by which groups, distinct rows and hash joins find equal values.
 //!
 //! Two values have the same key exactly when they are identical, so a table of keys needs no
-//! comparison of values.
+//! comparison of values. Of a long key only the digest is kept: no two values are known that have
+//! the same one.
 
+use sha2::{Digest, Sha256};
+
+use super::order::{Elements, element_count};
 use super::{QueryValue, ValueType};
-use crate::limits::VALUE_DEPTH_MAX;
+use crate::limits::{KEY_BYTES_MAX, VALUE_DEPTH_MAX};
+
+/// The first byte of a digest, which is no type.
+const DIGEST: u8 = u8::MAX;
 
 /// Appends the key of a value.
 pub fn append(value: &QueryValue, out: &mut Vec<u8>) {
-    append_at(value, out, 0);
+    let mut writer = KeyWriter { start: out.len(), out, hasher: None };
+    append_at(value, &mut writer, 0);
+    writer.finish();
 }
 
-fn append_at(value: &QueryValue, out: &mut Vec<u8>, depth: usize) {
+/// Writes a key, and hashes what is beyond `KEY_BYTES_MAX` together with what is before.
+struct KeyWriter<'o> {
+    out: &'o mut Vec<u8>,
+    start: usize,
+    hasher: Option<Sha256>,
+}
+
+impl KeyWriter<'_> {
+    fn push(&mut self, byte: u8) {
+        self.extend_from_slice(&[byte]);
+    }
+
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        if self.hasher.is_none() && self.out.len() - self.start + bytes.len() > KEY_BYTES_MAX {
+            self.hasher = Some(Sha256::new_with_prefix(&self.out[self.start..]));
+            self.out.truncate(self.start);
+        }
+        match &mut self.hasher {
+            Some(hasher) => hasher.update(bytes),
+            None => self.out.extend_from_slice(bytes),
+        }
+    }
+
+    fn finish(self) {
+        if let Some(hasher) = self.hasher {
+            self.out.push(DIGEST);
+            self.out.extend_from_slice(&hasher.finalize());
+        }
+    }
+}
+
+fn append_at(value: &QueryValue, out: &mut KeyWriter<'_>, depth: usize) {
     let kind = value.kind();
     out.push(kind as u8);
     match value {
@@ -34,9 +74,8 @@ fn append_at(value: &QueryValue, out: &mut Vec<u8>, depth: usize) {
             append_bytes(&text, out);
         }
         _ if kind == ValueType::Array => {
-            let items = value.elements().unwrap_or_default();
-            out.extend_from_slice(&(items.len() as u32).to_le_bytes());
-            items.iter().for_each(|item| append_at(item, out, depth + 1));
+            out.extend_from_slice(&(element_count(value) as u32).to_le_bytes());
+            Elements::of(value).for_each(|item| append_at(&item, out, depth + 1));
         }
         _ => {
             let object = value.object().unwrap_or_default();
@@ -49,12 +88,12 @@ fn append_at(value: &QueryValue, out: &mut Vec<u8>, depth: usize) {
     }
 }
 
-fn append_number(number: i64, out: &mut Vec<u8>) {
+fn append_number(number: i64, out: &mut KeyWriter<'_>) {
     out.push(0);
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+fn append_bytes(bytes: &[u8], out: &mut KeyWriter<'_>) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }

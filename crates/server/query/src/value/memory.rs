@@ -11,6 +11,19 @@ use super::reservation::ValueReservation;
 use super::{Object, QueryValue, Text};
 
 impl QueryValue {
+    /// The bytes that an operation on this value walks, roughly.
+    #[inline]
+    pub fn walked_bytes(&self) -> usize {
+        const PART_BYTES: usize = 64;
+        match self {
+            QueryValue::Str(text) => text.as_bytes().len(),
+            QueryValue::Json(json) => json.len(),
+            QueryValue::Array(items) => items.len() * PART_BYTES,
+            QueryValue::Object(object) => object.len() * PART_BYTES,
+            _ => 0,
+        }
+    }
+
     /// The bytes that only this value has: those that a function has just allocated.
     pub fn own_bytes(&self) -> usize {
         let fields = |object: &Object| {

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Object, QueryValue, ValueType};
+use super::{Object, QueryValue, ValueType, json};
 use crate::limits::VALUE_DEPTH_MAX;
 
 /// The result of an operator's comparison.
@@ -39,13 +39,17 @@ fn collate_at(left: &QueryValue, right: &QueryValue, depth: usize) -> Ordering {
         ValueType::String => left.as_text().cmp(&right.as_text()),
         ValueType::Array | ValueType::Object if depth > VALUE_DEPTH_MAX => by_text(left, right),
         ValueType::Array => {
-            let (a, b) =
-                (left.elements().unwrap_or_default(), right.elements().unwrap_or_default());
-            let pairs = a.iter().zip(b.iter());
-            pairs
-                .map(|(a, b)| collate_at(a, b, depth + 1))
-                .find(|order| order.is_ne())
-                .unwrap_or_else(|| a.len().cmp(&b.len()))
+            let (mut a, mut b) = (Elements::of(left), Elements::of(right));
+            loop {
+                let order = match (a.next(), b.next()) {
+                    (Some(a), Some(b)) => collate_at(&a, &b, depth + 1),
+                    (None, None) => return Ordering::Equal,
+                    (a, _) => return if a.is_none() { Ordering::Less } else { Ordering::Greater },
+                };
+                if order.is_ne() {
+                    return order;
+                }
+            }
         }
         ValueType::Object => {
             let (a, b) = (left.object().unwrap_or_default(), right.object().unwrap_or_default());
@@ -116,15 +120,18 @@ fn compare_at(left: &QueryValue, right: &QueryValue, depth: usize) -> Comparison
     }
     match kind {
         ValueType::Array => {
-            let (a, b) =
-                (left.elements().unwrap_or_default(), right.elements().unwrap_or_default());
-            for (a, b) in a.iter().zip(b.iter()) {
-                let found = compare_at(a, b, depth + 1);
+            let (mut a, mut b) = (Elements::of(left), Elements::of(right));
+            loop {
+                let found = match (a.next(), b.next()) {
+                    (Some(a), Some(b)) => compare_at(&a, &b, depth + 1),
+                    (None, None) => return Comparison::Order(Ordering::Equal),
+                    (None, _) => return Comparison::Order(Ordering::Less),
+                    _ => return Comparison::Order(Ordering::Greater),
+                };
                 if found != Comparison::Order(Ordering::Equal) {
                     return found;
                 }
             }
-            Comparison::Order(a.len().cmp(&b.len()))
         }
         ValueType::Object => {
             let (a, b) = (left.object().unwrap_or_default(), right.object().unwrap_or_default());
@@ -139,6 +146,43 @@ fn compare_at(left: &QueryValue, right: &QueryValue, depth: usize) -> Comparison
             unknown.unwrap_or(Comparison::Order(order))
         }
         _ => Comparison::Order(collate_at(left, right, depth)),
+    }
+}
+
+/// The elements of an array one by one. Those of a stored array are read when they are needed, so a
+/// walk takes no memory.
+pub enum Elements<'v> {
+    List(std::slice::Iter<'v, QueryValue>),
+    Stored(json::JsonItems),
+}
+
+impl<'v> Elements<'v> {
+    /// None of what is no array.
+    pub fn of(value: &'v QueryValue) -> Elements<'v> {
+        match value {
+            QueryValue::Array(items) => Elements::List(items.iter()),
+            QueryValue::Json(json) if json.is_array() => Elements::Stored(json.items()),
+            _ => Elements::List([].iter()),
+        }
+    }
+}
+
+impl Iterator for Elements<'_> {
+    type Item = QueryValue;
+
+    fn next(&mut self) -> Option<QueryValue> {
+        match self {
+            Elements::List(items) => items.next().cloned(),
+            Elements::Stored(items) => items.next(),
+        }
+    }
+}
+
+/// The number of elements of an array.
+pub fn element_count(value: &QueryValue) -> usize {
+    match Elements::of(value) {
+        Elements::List(items) => items.len(),
+        Elements::Stored(items) => items.count(),
     }
 }
 

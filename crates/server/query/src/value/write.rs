@@ -5,7 +5,7 @@
 
 use std::io::Write;
 
-use super::QueryValue;
+use super::{QueryValue, Text};
 
 /// Appends the JSON text of `value`. A missing value is null.
 pub fn write(value: &QueryValue, out: &mut Vec<u8>) {
@@ -47,6 +47,24 @@ pub fn write_field(name: &str, value: &QueryValue, out: &mut Vec<u8>) {
     write_text(name, out);
     out.push(b':');
     write(value, out);
+}
+
+/// The most bytes that the JSON text of a value takes, but for escapes.
+pub fn text_bytes(value: &QueryValue) -> usize {
+    match value {
+        QueryValue::Str(text) => text.as_bytes().len() + 2,
+        QueryValue::Json(json) => json.len(),
+        QueryValue::Array(items) => {
+            2 + items.iter().map(|item| 1 + text_bytes(item)).sum::<usize>()
+        }
+        QueryValue::Object(object) => {
+            let fields = object.fields().iter();
+            let bytes =
+                |(name, value): &(Text, QueryValue)| name.as_bytes().len() + 4 + text_bytes(value);
+            2 + fields.map(bytes).sum::<usize>()
+        }
+        _ => 24,
+    }
 }
 
 /// The JSON text of a value.
