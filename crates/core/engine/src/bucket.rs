@@ -6,6 +6,7 @@
 //! is in [`steps`]; a thread drives a step in production, a test by hand. Invariant: it never reads
 //! a clock, a file or a wire byte; time, entropy and the store are handed in.
 
+mod copies;
 mod events;
 #[cfg(test)]
 mod invariants;
@@ -45,6 +46,7 @@ use crate::tombstone_purge::TombstonePurger;
 use crate::vbucket::{Context, VBucket, store_fields};
 use crate::warmup::Warmup;
 
+pub use copies::CopyRoleError;
 pub use key_ahead::KeyAhead;
 pub use listing::{ListError, ListRequest, ListedDocument, ListedPage};
 pub use scanning::SnapshotScan;
@@ -259,7 +261,7 @@ impl Bucket {
         if !self.is_flush_enabled() {
             return Err(FlushAllError::Disabled);
         }
-        if !self.vbuckets().iter().all(VBucket::is_owned) {
+        if self.vbuckets().iter().any(|vbucket| !vbucket.is_owned() || vbucket.is_replica()) {
             return Err(FlushAllError::NotAllHere);
         }
         if self.vbuckets().iter().any(VBucket::is_loading) {

@@ -14,6 +14,8 @@
 //! behind the cut. A flusher coalesces the checkpoints of one read ([`run`]). Streams have a second
 //! way to read ([`streaming`]), which leaves the open checkpoint open while they keep up.
 //!
+//! A replica is given its seqnos ([`replicated`]), which have gaps.
+//!
 //! Invariants:
 //! 1. `high_seqno` and `max_cas` only grow, except at a restart. Each enqueue raises `high_seqno`,
 //!    and `max_cas` unless it is given a CAS.
@@ -50,6 +52,8 @@ mod pending;
 mod positions;
 mod reading;
 mod removal;
+mod replicated;
+mod replicated_version;
 mod run;
 mod slots;
 mod stats;
@@ -67,6 +71,7 @@ use cursor::Cursors;
 pub use cursor::{CursorId, CursorRegistration, DetachedStreams};
 pub use expelled::{ExpelledCheckpoints, Settlement};
 use open::OpenCheckpoint;
+pub use replicated_version::{IncompleteSnapshot, ReplicatedVersion};
 pub use run::CheckpointRun;
 pub use stats::{CheckpointManagerStats, CheckpointStats, CursorStats};
 pub use stream_batch::{BatchGuard, StreamBatch};
@@ -126,6 +131,8 @@ pub struct CheckpointManager {
     held_from: Option<u64>,
     /// The open checkpoint may have pending versions.
     open_has_pending: bool,
+    /// Of a replica that has received a part of a snapshot.
+    incomplete: Option<IncompleteSnapshot>,
     /// Bytes that were reported to the bucket, and bytes of the open checkpoint at which it is told
     /// again.
     reported_bytes: usize,
@@ -166,6 +173,7 @@ impl CheckpointManager {
             has_idle_stream: false,
             held_from: None,
             open_has_pending: false,
+            incomplete: None,
             reported_bytes: 0,
             report_from: 0,
         }
@@ -332,7 +340,8 @@ impl CheckpointManager {
         }
         let next = OpenCheckpoint::new(self.high_seqno + 1);
         let open = std::mem::replace(&mut self.open, next);
-        let closed = ClosedCheckpoint::new(open, self.high_seqno, self.closed_sums);
+        let closed =
+            ClosedCheckpoint::new(open, self.high_seqno, self.closed_sums, self.incomplete);
         let is_next = self.closed.back().is_none_or(|last| last.end + 1 == closed.start);
         assert!(is_next, "checkpoints of a queue are contiguous");
         assert_eq!(closed.end + 1, self.open.start, "the open checkpoint follows the closed ones");

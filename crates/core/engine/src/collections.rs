@@ -12,6 +12,7 @@
 mod announced;
 mod change;
 mod error;
+mod following;
 mod in_force;
 mod json;
 mod name;

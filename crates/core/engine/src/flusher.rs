@@ -13,7 +13,7 @@
 //! a later commit succeeds (`failure.rs`). The commit borrows the item blocks; no document is
 //! copied or re-serialised on the way down.
 
-use oribi_storage::{StoreError, VbBatch, VbucketState};
+use oribi_storage::{StoreError, VbBatch, VbucketPhase, VbucketState};
 use oribi_types::{CollectionId, Seqno, Timestamp, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -367,7 +367,13 @@ impl<'a> Reading<'a> {
                 "a batch is in seqno order"
             );
             end = run.end();
-            let state = self.state.clone().complete_at(run.end());
+            let mut state = self.state.clone().complete_at(run.end());
+            if let Some(incomplete) =
+                run.incomplete().filter(|_| state.phase == VbucketPhase::Replica)
+            {
+                state.snapshot_start = incomplete.complete_end;
+                state.snapshot_end = incomplete.snapshot_end;
+            }
             batches.push(VbBatch { vbid: self.vbucket.id(), records, state });
         }
         assert_eq!(end, self.batch.end, "the runs make up the batch");

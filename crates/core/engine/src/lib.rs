@@ -72,10 +72,10 @@ mod warmup;
 pub use backfill::{BackfillPace, BackfillPause, BackfillReport, BackfillStats};
 pub use background_fetch::{FetchOutcome, FetchSink};
 pub use bucket::{
-    Bucket, BucketStats, DiskState, KeyAhead, KeyOnDisk, ListError, ListRequest, ListedDocument,
-    ListedPage, SnapshotScan,
+    Bucket, BucketStats, CopyRoleError, DiskState, KeyAhead, KeyOnDisk, ListError, ListRequest,
+    ListedDocument, ListedPage, SnapshotScan,
 };
-pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
+pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats, ReplicatedVersion};
 pub use checkpoint_recovery::RecoveryReport;
 pub use config::{BucketConfig, Upkeep};
 pub use error::{BucketOpenError, FlushAllError, ManifestUpdateError};
@@ -103,7 +103,8 @@ pub use threads::BucketThreads;
 pub use timings::BucketTimings;
 pub use tombstone_purge::PurgeReport;
 pub use vbucket::{
-    CollectionStats, Context, CurrentVersion, KeyStats, NextVersion, Stamp, VBucket, VbucketStats,
-    VersionFields, WalkCursor, counter_value,
+    ApplyError, CollectionStats, Context, CurrentVersion, KeyStats, NextVersion, ReplicaPosition,
+    ReplicatedDocument, SnapshotChanges, Stamp, VBucket, VbucketStats, VersionFields, WalkCursor,
+    counter_value,
 };
 pub use warmup::{WarmupState, WarmupStats, WarmupStep};

@@ -99,7 +99,7 @@ impl TombstonePurger {
         debug_assert!(next < core.vbuckets().len(), "a pass visits the vbuckets of the map");
         passes.next = more.then_some(next + 1);
         let mut purged = Ok(None);
-        if vbucket.is_owned() && vbucket.may_have_tombstones() {
+        if vbucket.is_owned() && !vbucket.is_replica() && vbucket.may_have_tombstones() {
             let purge_before = now.unix_s().saturating_sub(age_s);
             let purge = || purge_vbucket(core, vbucket, purge_before, now);
             purged = core.tasks().run(Task::TombstonePurge, clock, purge);

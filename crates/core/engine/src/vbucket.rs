@@ -21,7 +21,7 @@ use oribi_types::{CopiesEpoch, DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use crate::cache_padded::{CachePadded, LINE_BYTES};
-use crate::checkpoint::{CheckpointManager, CursorId, StreamWaker};
+use crate::checkpoint::{CheckpointManager, CursorId, IncompleteSnapshot, StreamWaker};
 use crate::grace_period::ReadSection;
 use crate::hash_table::{HashSeed, HashTable, KeyHash};
 use crate::limits::FAILOVER_ENTRIES_MAX;
@@ -34,6 +34,7 @@ mod collection_figures;
 mod committing;
 mod compressed;
 mod context;
+mod copy_state;
 mod event_list;
 mod events;
 mod expiring;
@@ -53,6 +54,7 @@ mod paging;
 mod pending;
 mod reading;
 mod removing;
+mod replica;
 mod sampling;
 mod shared_table;
 mod stats;
@@ -63,6 +65,7 @@ mod writing;
 
 pub use collection_figures::CollectionStats;
 pub use context::Context;
+use copy_state::{copy_state_of, incomplete_of};
 use event_list::EventList;
 pub(crate) use fetching::{FetchBegun, InstallOutcome};
 pub(crate) use flushing::FlushRead;
@@ -72,6 +75,7 @@ pub use next_version::{CurrentVersion, NextVersion, Stamp, VersionFields};
 pub use operations::counter_value;
 pub(crate) use operations::store_fields;
 pub(crate) use paging::{Sweep, SweepReport};
+pub use replica::{ApplyError, ReplicaPosition, ReplicatedDocument, SnapshotChanges};
 use shared_table::SharedTable;
 pub use stats::{KeyStats, VbucketStats};
 pub(crate) use streaming::{StreamCursor, StreamRead};
@@ -85,9 +89,13 @@ const FAILED: u8 = u8::MAX;
 const STARTING: u8 = u8::MAX - 1;
 /// Serves nothing any more, but what is queued is still flushed.
 const RETIRING: u8 = u8::MAX - 2;
+/// The documents of a replica are still being loaded.
+const REPLICA_LOADING: u8 = u8::MAX - 3;
+/// A copy of another node's vbucket.
+const REPLICA: u8 = VbucketPhase::Replica as u8;
 // Phases of the store's states and those of memory differ.
 const _: () = assert!(LOADING != VbucketPhase::Active as u8 && LOADING != VbucketPhase::Dead as u8);
-const _: () = assert!((VbucketPhase::Dead as u8) < RETIRING);
+const _: () = assert!((VbucketPhase::Dead as u8) < REPLICA_LOADING);
 
 /// One partition of a bucket.
 pub struct VBucket {
@@ -100,6 +108,10 @@ pub struct VBucket {
     /// `None` when documents are kept in memory only.
     persistence_cursor: Option<CursorId>,
     failover_table: Mutex<Vec<FailoverEntry>>,
+    /// What the stored state says of copies. Its other fields are those of the start.
+    copy_state: Mutex<VbucketState>,
+    /// Of a replica, the snapshot of which the store has a part.
+    persisted_incomplete: Mutex<Option<IncompleteSnapshot>>,
     uuid: AtomicU64,
     persisted_seqno: AtomicU64,
     purge_seqno: AtomicU64,
@@ -134,6 +146,9 @@ impl VBucket {
         loading: bool,
     ) -> VBucket {
         let mut queue = CheckpointManager::new(state.high_seqno, state.max_cas);
+        let is_copy = state.phase != VbucketPhase::Active;
+        let incomplete = incomplete_of(state).filter(|_| is_copy);
+        queue.resume_incomplete(incomplete);
         let persistence_cursor = (storage == Storage::Persistent)
             .then(|| queue.register_cursor("persistence", state.high_seqno).id);
         let uuid = state.failover_table.first().map_or(VbUuid(0), |entry| entry.uuid);
@@ -144,12 +159,14 @@ impl VBucket {
             incarnation: AtomicU64::new(0),
             table: SharedTable::new(
                 VbucketTable::new(HashTable::new(seed.clone()), state.max_deleted_rev_seqno),
-                if loading { LOADING } else { state.phase as u8 },
+                phase_at_start(state.phase, loading),
                 seed,
             ),
             queue: CachePadded(VbucketLock::new(queue)),
             persistence_cursor,
             failover_table: Mutex::new(state.failover_table.clone()),
+            copy_state: Mutex::new(copy_state_of(state)),
+            persisted_incomplete: Mutex::new(incomplete),
             uuid: AtomicU64::new(uuid.0),
             persisted_seqno: AtomicU64::new(state.high_seqno.0),
             purge_seqno: AtomicU64::new(state.purge_seqno.0),
@@ -272,8 +289,20 @@ impl VBucket {
     }
 }
 
-/// Puts a history in front of a failover table, dropping the oldest beyond the limit.
+/// The phase of a vbucket that a bucket is opened with.
+fn phase_at_start(phase: VbucketPhase, loading: bool) -> u8 {
+    match (phase, loading) {
+        (VbucketPhase::Active, true) => LOADING,
+        (VbucketPhase::Replica | VbucketPhase::Pending, true) => REPLICA_LOADING,
+        (VbucketPhase::Pending, false) => REPLICA,
+        (phase, _) => phase as u8,
+    }
+}
+
+/// Puts a history in front of a failover table, dropping the oldest beyond the limit. Histories
+/// that began above it are void: nothing of them is here.
 pub(crate) fn push_history(table: &mut Vec<FailoverEntry>, entry: FailoverEntry) {
+    table.retain(|older| older.seqno <= entry.seqno);
     table.insert(0, entry);
     table.truncate(FAILOVER_ENTRIES_MAX);
     assert!((1..=FAILOVER_ENTRIES_MAX).contains(&table.len()), "a failover table is bounded");

@@ -76,7 +76,7 @@ impl Bucket {
         self.write_manifest(&in_force)
     }
 
-    fn write_manifest(&self, manifest: &BucketManifest) -> Result<(), StoreError> {
+    pub(super) fn write_manifest(&self, manifest: &BucketManifest) -> Result<(), StoreError> {
         let json = manifest.to_stored_json();
         let written = self.core.store().put_local(MANIFEST, json.as_bytes());
         match &written {

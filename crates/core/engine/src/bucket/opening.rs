@@ -54,7 +54,7 @@ impl Bucket {
         let vbuckets: Box<[VBucket]> = (0..config.vbuckets)
             .zip(&states)
             .map(|(id, state)| {
-                let is_loading = state.high_seqno > Seqno(0);
+                let is_loading = state.high_seqno > Seqno(0) && state.phase != VbucketPhase::Dead;
                 VBucket::new(Vbid(id), state, seed.clone(), config.storage, is_loading)
             })
             .collect();
@@ -113,7 +113,9 @@ fn prepare_states(
     for (id, found) in (0..config.vbuckets).zip(states) {
         let known = found.is_some();
         let mut state = found.unwrap_or_else(VbucketState::empty);
-        if !known || !after_clean_shutdown {
+        // A copy has what its active sent: its histories are those of the active.
+        let is_active = state.phase == VbucketPhase::Active;
+        if is_active && (!known || !after_clean_shutdown) {
             let entry = FailoverEntry {
                 uuid: vb_uuid(entropy),
                 seqno: state.high_seqno,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use oribi_types::{Cas, Seqno};
 
 use super::closed::ClosedCheckpoint;
+use super::replicated_version::IncompleteSnapshot;
 use crate::item::ItemRef;
 
 /// Items whose headers are being loaded while the one before them is looked at: a miss takes about
@@ -46,6 +47,11 @@ impl CursorBatch {
     /// The items in ascending seqno.
     pub fn items(&self) -> impl Iterator<Item = &ItemRef> {
         self.checkpoints.iter().flat_map(|checkpoint| checkpoint.items_after(self.from.0))
+    }
+
+    /// The snapshot of which a replica has only a part at the end of the batch.
+    pub fn incomplete(&self) -> Option<IncompleteSnapshot> {
+        self.checkpoints.last().and_then(|last| last.incomplete)
     }
 
     /// True when nothing was queued.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use oribi_types::Timestamp;
 
 use super::open::OpenCheckpoint;
+use super::replicated_version::IncompleteSnapshot;
 use super::slots::{SlotItems, Slots};
 use super::sums::{QueueMemory, Sums};
 use crate::item::ItemRef;
@@ -25,12 +26,20 @@ pub(super) struct ClosedCheckpoint {
     pub(super) tombstones: usize,
     /// Sums over all checkpoints before it, since the queue was made.
     pub(super) sums_before: Sums,
+    /// The range of a snapshot of which a replica did not have all when the checkpoint closed: the
+    /// last complete seqno, and the snapshot's end.
+    pub(super) incomplete: Option<IncompleteSnapshot>,
     slots: Slots,
     orphan_bytes: AtomicUsize,
 }
 
 impl ClosedCheckpoint {
-    pub(super) fn new(open: OpenCheckpoint, end: u64, sums_before: Sums) -> ClosedCheckpoint {
+    pub(super) fn new(
+        open: OpenCheckpoint,
+        end: u64,
+        sums_before: Sums,
+        incomplete: Option<IncompleteSnapshot>,
+    ) -> ClosedCheckpoint {
         assert!(open.start <= end, "a checkpoint without a seqno stays open");
         assert!(open.items as u64 <= end - open.start + 1, "an item has its own seqno");
         ClosedCheckpoint {
@@ -40,6 +49,7 @@ impl ClosedCheckpoint {
             item_bytes: open.item_bytes,
             tombstones: open.tombstones,
             sums_before,
+            incomplete,
             slots: open.slots,
             orphan_bytes: AtomicUsize::new(0),
         }

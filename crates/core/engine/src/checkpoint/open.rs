@@ -42,6 +42,25 @@ impl OpenCheckpoint {
         self.slots.push(item.seqno().0 - self.start, item);
     }
 
+    /// Queues a version whose seqno may leave a gap. A checkpoint is filled by this or by
+    /// [`OpenCheckpoint::push`], never by both.
+    pub(super) fn push_sparse(&mut self, item: ItemRef) {
+        debug_assert!(item.seqno().0 >= self.start, "seqnos of a checkpoint ascend");
+        self.items += 1;
+        self.item_bytes += item.block_bytes();
+        self.tombstones += usize::from(item.is_deleted());
+        self.slots.push_sparse(item.seqno().0 - self.start, item);
+    }
+
+    /// Takes out the version of this seqno, if it is here.
+    pub(super) fn take_sparse(&mut self, seqno: Seqno) -> Option<ItemRef> {
+        let item = self.slots.take_sparse(seqno.0 - self.start)?;
+        assert_eq!(item.seqno(), seqno, "a slot holds the item of its seqno");
+        self.items -= 1;
+        self.item_bytes -= item.block_bytes();
+        Some(item)
+    }
+
     /// Number of its items behind `seqno`.
     pub(super) fn count_after(&self, seqno: u64) -> usize {
         self.slots.live_from((seqno + 1).saturating_sub(self.start))

@@ -14,6 +14,7 @@ use oribi_types::Seqno;
 
 use super::batch::{CursorBatch, ITEMS_AHEAD};
 use super::closed::ClosedCheckpoint;
+use super::replicated_version::IncompleteSnapshot;
 use crate::item::ItemRef;
 use crate::prefetch::load_line;
 
@@ -57,6 +58,11 @@ impl<'b> CheckpointRun<'b> {
     /// The run is complete up to here.
     pub fn end(&self) -> Seqno {
         Seqno(self.end)
+    }
+
+    /// The snapshot of which a replica has only a part at the end of the run.
+    pub fn incomplete(&self) -> Option<IncompleteSnapshot> {
+        self.checkpoints.last().and_then(|last| last.incomplete)
     }
 
     /// The newest version of each key, in ascending seqno.

@@ -5,6 +5,10 @@
 //! 2 KiB. A chunk whose slots have all been emptied is freed at once, unless it is still being
 //! filled: one key overwritten for ever keeps one chunk. Called by the open checkpoint, and read
 //! through a closed one.
+//!
+//! A replica's seqnos have gaps, of any size. There the slots are dense: a list says which seqno
+//! each slot has, and looking for one is a binary search. A checkpoint of an active vbucket has no
+//! such list, and its slots follow from the seqnos.
 
 use crate::item::ItemRef;
 use crate::limits::CHUNK_SLOTS;
@@ -73,12 +77,45 @@ pub(super) struct Slots {
     chunks: Vec<Chunk>,
     /// Bytes of the chunks' memory.
     chunk_bytes: usize,
+    /// The index by which each slot is asked for, ascending; empty where that is the slot's own.
+    sparse: Vec<u64>,
 }
 
 impl Slots {
     /// Bytes of memory that the slots take, used or not.
     pub(super) fn bytes(&self) -> usize {
-        self.chunk_bytes + self.chunks.capacity() * size_of::<Chunk>()
+        self.chunk_bytes
+            + self.chunks.capacity() * size_of::<Chunk>()
+            + self.sparse.capacity() * size_of::<u64>()
+    }
+
+    /// Slots that were filled, of a list of seqnos with gaps.
+    pub(super) fn sparse_len(&self) -> usize {
+        self.sparse.len()
+    }
+
+    /// Fills the next slot, which is asked for by `index` from now on. All slots are filled like
+    /// this, or none.
+    pub(super) fn push_sparse(&mut self, index: u64, item: ItemRef) {
+        assert!(self.sparse.last().is_none_or(|last| *last < index), "seqnos ascend");
+        assert!(!self.sparse.is_empty() || self.chunks.is_empty(), "slots of one kind");
+        let place = self.sparse.len() as u64;
+        self.sparse.push(index);
+        self.push(place, item);
+    }
+
+    /// Empties the slot that is asked for by `index`.
+    pub(super) fn take_sparse(&mut self, index: u64) -> Option<ItemRef> {
+        let place = self.sparse.binary_search(&index).ok()?;
+        self.take(place as u64)
+    }
+
+    /// The place of the first slot that is asked for by `index` or a higher one.
+    fn place_from(&self, index: u64) -> u64 {
+        match self.sparse.is_empty() {
+            true => index,
+            false => self.sparse.partition_point(|known| *known < index) as u64,
+        }
     }
 
     /// Fills the slot at `index`, which is behind all others.
@@ -118,13 +155,17 @@ impl Slots {
 
     /// The item in a slot.
     pub(super) fn get(&self, index: u64) -> Option<&ItemRef> {
-        let (number, place) = position(index);
+        let is_here = self.sparse.is_empty() || self.sparse.binary_search(&index).is_ok();
+        let (number, place) = position(self.place_from(index));
+        if !is_here {
+            return None;
+        }
         self.chunks.get(number)?.slots.get(place)?.as_ref()
     }
 
     /// Items from `index` on, in order.
     pub(super) fn items_from(&self, index: u64) -> SlotItems<'_> {
-        let (number, place) = position(index);
+        let (number, place) = position(self.place_from(index));
         match self.chunks.get(number..) {
             Some([first, others @ ..]) => SlotItems {
                 slots: first.slots.get(place..).unwrap_or_default().iter(),
@@ -136,7 +177,7 @@ impl Slots {
 
     /// Items from the last one down to `index`.
     pub(super) fn items_down_to(&self, index: u64) -> impl Iterator<Item = &ItemRef> {
-        let (number, place) = position(index);
+        let (number, place) = position(self.place_from(index));
         let chunks = self.chunks.iter().enumerate().skip(number).rev();
         let slots = chunks.flat_map(move |(at, chunk)| {
             let skipped = if at == number { place } else { 0 };
@@ -148,7 +189,7 @@ impl Slots {
     /// Number of items from `index` on. Looks at one number a chunk behind it, and at the slots of
     /// two chunks.
     pub(super) fn live_from(&self, index: u64) -> usize {
-        let (number, place) = position(index);
+        let (number, place) = position(self.place_from(index));
         let Some([first, others @ ..]) = self.chunks.get(number..) else { return 0 };
         let inside = first.slots.iter().skip(place).filter(|slot| slot.is_some()).count();
         inside + others.iter().map(Chunk::items).sum::<usize>()

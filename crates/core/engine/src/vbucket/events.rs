@@ -23,7 +23,8 @@ impl VBucket {
         }
         let has_idle_stream = {
             let _phase_is_steady = self.table.lock();
-            if !self.is_owned() || self.is_retiring() {
+            // A replica gets the events of its active.
+            if !self.is_owned() || self.is_retiring() || self.is_replica() {
                 return;
             }
             let mut queue = self.queue.lock();
@@ -73,7 +74,7 @@ impl VBucket {
     }
 }
 
-fn item_of(event: &ManifestEvent<'_>, clock: Timestamp) -> NewItem {
+pub(super) fn item_of(event: &ManifestEvent<'_>, clock: Timestamp) -> NewItem {
     let key = event.key();
     let key = DocKey { collection: CollectionId::SYSTEM, key: &key };
     let deleted = event.kind.is_end();

@@ -25,6 +25,10 @@ impl VBucket {
         cursor: &mut ScanCursor,
         groups: usize,
     ) -> ExpirySlice {
+        if self.is_replica() {
+            // Its active expires documents.
+            return ExpirySlice { found: 0, expired: 0, is_last: true };
+        }
         let now_s = context.now.unix_s();
         let (expired, is_last) =
             self.table.lock().pick(cursor, groups, |item| item.is_expired(now_s));

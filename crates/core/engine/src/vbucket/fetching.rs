@@ -41,7 +41,7 @@ impl VBucket {
     pub(crate) fn begin_fetch(&self, key: DocKey<'_>) -> Option<FetchBegun> {
         let table = self.table.lock();
         // Nothing is installed before ownership begins: it begins with an empty table.
-        if !self.is_serving() {
+        if !self.is_serving() && !self.is_replica() {
             return None;
         }
         let is_missing = match table.index.get(self.table.seed().hash(key), key) {

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use oribi_storage::VbucketState;
+use oribi_storage::{VbucketPhase, VbucketState};
 use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
 
 use super::VBucket;
@@ -61,11 +61,12 @@ impl VBucket {
     /// The state to persist together with everything up to `end`.
     fn state_at(&self, end: Seqno, max_cas: Cas) -> VbucketState {
         VbucketState {
+            phase: if self.is_replica() { VbucketPhase::Replica } else { VbucketPhase::Active },
             max_cas,
             max_deleted_rev_seqno: self.table.lock().max_deleted_rev(),
             purge_seqno: self.purge_seqno(),
             failover_table: self.failover_table(),
-            ..VbucketState::empty()
+            ..self.copy_state.lock().clone()
         }
         .complete_at(end)
     }
@@ -77,7 +78,12 @@ impl VBucket {
             "the persisted seqno is at most the high seqno"
         );
         let max_cas = self.queue.lock().max_cas();
-        self.state_at(self.persisted_seqno(), max_cas)
+        let mut state = self.state_at(self.persisted_seqno(), max_cas);
+        if let Some(incomplete) = *self.persisted_incomplete.lock() {
+            state.snapshot_start = incomplete.complete_end;
+            state.snapshot_end = incomplete.snapshot_end;
+        }
+        state
     }
 
     /// Tombstones up to here may be gone.
@@ -126,6 +132,11 @@ impl VBucket {
                 assert_eq!(queue.settled(cursor), Some(end), "a flushed batch is processed");
             }
             self.drained.fetch_add(batch.item_count as u64, Ordering::Relaxed);
+            if self.is_replica() {
+                let part = batch.incomplete();
+                let part = part.filter(|part| part.snapshot_end > batch.end);
+                *self.persisted_incomplete.lock() = part;
+            }
             queue.expel()
         };
         // Dropped before the queue's references, so that no block is freed under the table lock.

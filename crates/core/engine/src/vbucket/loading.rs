@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use oribi_storage::{Record, VbucketPhase};
 
 use super::committing::CommitGarbage;
-use super::{FAILED, LOADING, VBucket};
+use super::{FAILED, LOADING, REPLICA, REPLICA_LOADING, VBucket};
 use crate::checkpoint::StreamWaker;
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
@@ -89,7 +89,7 @@ impl VBucket {
     pub(crate) fn finish_loading(&self, incarnation: u64) {
         // Ended first: a tombstone whose slot leaves the queue after this is removed with its slot,
         // and one whose slot has left already is removed here.
-        if !self.end_loading(incarnation, VbucketPhase::Active as u8) {
+        if !self.end_loading(incarnation, VbucketPhase::Active as u8, REPLICA) {
             return;
         }
         let lowest_queued = self.queue.lock().lowest_needed();
@@ -100,17 +100,19 @@ impl VBucket {
         }
     }
 
-    /// Gives up loading: the store cannot be read, so the vbucket serves nothing.
+    /// Gives up loading: the store cannot be read, so the vbucket serves nothing. A replica is dead
+    /// until it is copied afresh.
     pub(crate) fn fail_loading(&self, incarnation: u64) {
-        self.end_loading(incarnation, FAILED);
+        self.end_loading(incarnation, FAILED, VbucketPhase::Dead as u8);
     }
 
     /// False when the vbucket is not loading, or loads for another incarnation.
-    fn end_loading(&self, incarnation: u64, phase: u8) -> bool {
-        debug_assert_ne!(phase, LOADING, "loading ends");
+    fn end_loading(&self, incarnation: u64, active: u8, replica: u8) -> bool {
+        debug_assert_ne!(active, LOADING, "loading ends");
         let _phase_is_steady = self.table.lock();
         let is_same = self.is_loading() && self.incarnation() == incarnation;
         if is_same {
+            let phase = if self.is_replica() { replica } else { active };
             self.table.phase().store(phase, Ordering::Release);
         }
         is_same
@@ -119,12 +121,13 @@ impl VBucket {
     /// The incarnation of which everything stored was loaded and counted; `None` before.
     pub(crate) fn loaded_incarnation(&self) -> Option<u64> {
         let phase = self.table.phase().load(Ordering::Acquire);
-        (phase == VbucketPhase::Active as u8).then(|| self.incarnation())
+        let is_loaded = phase == VbucketPhase::Active as u8 || phase == REPLICA;
+        is_loaded.then(|| self.incarnation())
     }
 
     /// True while stored records may still enter the table.
     pub(crate) fn is_loading(&self) -> bool {
-        self.table.phase().load(Ordering::Acquire) == LOADING
+        matches!(self.table.phase().load(Ordering::Acquire), LOADING | REPLICA_LOADING)
     }
 }
 

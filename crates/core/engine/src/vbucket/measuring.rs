@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 
 use oribi_types::{CollectionId, DocKey, Seqno};
 
+use super::VBucket;
 use super::collection_figures::CollectionStats;
 use super::context::Context;
 use super::fetching::is_absence_marker;
 use super::locks::Locks;
 use super::stats::{KeyStats, VbucketStats};
-use super::{LOADING, VBucket};
 use crate::checkpoint::CheckpointManagerStats;
 use crate::hash_table::HashTableStats;
 use crate::item::ItemRef;
@@ -33,7 +33,7 @@ impl VBucket {
 
     /// Figures at this moment.
     pub fn stats(&self) -> VbucketStats {
-        let loading = self.table.phase().load(Ordering::Relaxed) == LOADING;
+        let loading = self.is_loading();
         let expired = self.expired.load(Ordering::Relaxed);
         let cursor = self.persistence_cursor;
         let table = self.table.lock();

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use oribi_storage::{VbucketPhase, VbucketState};
 
-use super::{FAILED, LOADING, RETIRING, STARTING, VBucket};
+use super::{FAILED, LOADING, REPLICA, REPLICA_LOADING, RETIRING, STARTING, VBucket};
 use crate::checkpoint::StreamWaker;
 
 impl VBucket {
@@ -27,6 +27,7 @@ impl VBucket {
             // A vbucket that could not be loaded is active, too: no other node serves it.
             LOADING | FAILED => VbucketPhase::Active,
             STARTING => VbucketPhase::Pending,
+            REPLICA | REPLICA_LOADING => VbucketPhase::Replica,
             phase if phase == VbucketPhase::Active as u8 => VbucketPhase::Active,
             _ => VbucketPhase::Dead,
         }
@@ -40,6 +41,11 @@ impl VBucket {
     /// True while clients are served: the vbucket is this node's and not retiring.
     pub fn is_serving(&self) -> bool {
         self.phase() == VbucketPhase::Active
+    }
+
+    /// True for a copy of another node's vbucket.
+    pub fn is_replica(&self) -> bool {
+        self.phase() == VbucketPhase::Replica
     }
 
     /// Number of the ownership, or of the time without one.
@@ -59,6 +65,7 @@ impl VBucket {
 
     /// Continues what was claimed from the state in the store. It serves nothing yet.
     pub(crate) fn continue_from(&self, state: &VbucketState) {
+        *self.copy_state.lock() = super::copy_state::copy_state_of(state);
         let uuid = state.failover_table.first().map_or(0, |entry| entry.uuid.0);
         *self.failover_table.lock() = state.failover_table.clone();
         // Stored before the seqnos, by which a waiter of the last history could take its write for

@@ -113,9 +113,9 @@ pub(crate) fn state(high_seqno: u64) -> VbucketState {
         max_visible_seqno: Seqno(high_seqno / 7),
         promised_epoch: CopiesEpoch(high_seqno / 8 + 9),
         recorded_epoch: CopiesEpoch(high_seqno / 8 + 8),
-        stopped_cleanly: high_seqno % 2 == 0,
-        is_intact: high_seqno % 3 == 0,
-        is_rewound: high_seqno % 5 == 0,
+        stopped_cleanly: high_seqno.is_multiple_of(2),
+        is_intact: high_seqno.is_multiple_of(3),
+        is_rewound: high_seqno.is_multiple_of(5),
         failover_table: vec![
             FailoverEntry {
                 uuid: VbUuid(0xabcd_ef01_2345),

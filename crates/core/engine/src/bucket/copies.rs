@@ -1,0 +1,149 @@
+//! Roles of vbuckets on a store that belongs to this process: active, replica, dead.
+//!
+//! Owns: the order of memory and store in a change of role, and how a collection that only the
+//! active knows yet comes into force. A change waits for the flush step under way, so no commit of
+//! one role lands in another. Called by the owner of the assignment and the replication consumer.
+
+use oribi_storage::{StoreError, VbBatch, VbucketPhase};
+use oribi_types::policy::Storage;
+use oribi_types::{CopiesEpoch, Timestamp, Vbid};
+
+use super::Bucket;
+use crate::collections::BucketManifest;
+use crate::error::ManifestUpdateError;
+use crate::system_event::ManifestEvent;
+use crate::tasks::no_clock;
+use crate::vbucket::VBucket;
+
+/// Flush steps that a promotion waits for.
+const FLUSH_STEPS_MAX: usize = 10_000;
+
+/// Why the role of a vbucket does not change.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyRoleError {
+    #[error("the bucket has no such vbucket")]
+    NoVbucket,
+    #[error("the bucket's store keeps no copies: copies need a persistent bucket on the local log")]
+    Unsupported,
+    #[error("the vbucket is no replica")]
+    NotReplica,
+    #[error("the vbucket is still being flushed; stop its stream and try again")]
+    Busy,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Bucket {
+    fn copy_of(&self, vbid: Vbid) -> Result<&VBucket, CopyRoleError> {
+        let is_supported =
+            self.config().storage == Storage::Persistent && self.shared_store().is_none();
+        let vbucket = self.vbucket(vbid).ok_or(CopyRoleError::NoVbucket)?;
+        if is_supported { Ok(vbucket) } else { Err(CopyRoleError::Unsupported) }
+    }
+
+    /// Makes a vbucket a copy of one that is active elsewhere. It keeps its documents; the stream
+    /// says whether it has to forget them. Blocks for the store.
+    ///
+    /// # Errors
+    /// The bucket keeps no copies, or the store's.
+    pub fn become_replica(&self, vbid: Vbid) -> Result<(), CopyRoleError> {
+        let vbucket = self.copy_of(vbid)?;
+        if vbucket.is_replica() {
+            return Ok(());
+        }
+        {
+            let _no_flush_step = self.flushers.hold(vbid);
+            if vbucket.become_replica() {
+                return Ok(self.commit_state(vbucket)?);
+            }
+        }
+        self.forget(vbid, VbucketPhase::Replica)
+    }
+
+    /// Makes a replica active. A new history begins at the end of the last complete snapshot.
+    /// Blocks for the store.
+    ///
+    /// # Errors
+    /// `NotReplica`, or the store's.
+    pub fn promote(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyRoleError> {
+        let vbucket = self.copy_of(vbid)?;
+        // The store may be inside of a snapshot that memory has to its end. A backfill of the new
+        // active would take that for a moment of the history.
+        for _ in 0..FLUSH_STEPS_MAX {
+            if !vbucket.has_unflushed_part() {
+                break;
+            }
+            vbucket.mark_dirty(self.core.signals());
+            self.flusher_step(usize::from(vbid.0) % self.flusher_count(), &no_clock)?;
+        }
+        {
+            let _no_flush_step = self.flushers.hold(vbid);
+            if vbucket.has_unflushed_part() {
+                return Err(CopyRoleError::Busy);
+            }
+            if !vbucket.promote(self.new_uuid(), epoch) {
+                return Err(CopyRoleError::NotReplica);
+            }
+            self.commit_state(vbucket)?;
+        }
+        self.reconcile(std::iter::once(vbucket));
+        Ok(())
+    }
+
+    /// Forgets what a vbucket has, in memory and on disk, and continues as an empty copy. Blocks
+    /// for the store.
+    ///
+    /// # Errors
+    /// `NotReplica`, or the store's.
+    pub fn empty_replica(&self, vbid: Vbid) -> Result<(), CopyRoleError> {
+        if !self.copy_of(vbid)?.is_replica() {
+            return Err(CopyRoleError::NotReplica);
+        }
+        self.forget(vbid, VbucketPhase::Replica)
+    }
+
+    /// Forgets a vbucket, in memory and on disk. Blocks for the store.
+    ///
+    /// # Errors
+    /// The bucket keeps no copies, or the store's.
+    pub fn drop_copy(&self, vbid: Vbid) -> Result<(), CopyRoleError> {
+        self.copy_of(vbid)?;
+        self.forget(vbid, VbucketPhase::Dead)
+    }
+
+    fn forget(&self, vbid: Vbid, phase: VbucketPhase) -> Result<(), CopyRoleError> {
+        let vbucket = self.copy_of(vbid)?;
+        let _no_purge = self.tombstone_purge.hold();
+        let _no_flush_step = self.flushers.hold(vbid);
+        let state = vbucket.empty_copy(phase);
+        vbucket.report_memory(&self.core.context(Timestamp::default()));
+        self.core.store().drop_vbucket(vbid)?;
+        Ok(self.core.store().commit(&[VbBatch { vbid, records: Vec::new(), state }])?)
+    }
+
+    fn commit_state(&self, vbucket: &VBucket) -> Result<(), StoreError> {
+        let state = vbucket.persisted_state();
+        self.core.store().commit(&[VbBatch { vbid: vbucket.id(), records: Vec::new(), state }])
+    }
+
+    /// Brings a scope or collection into force that an event of an active tells of, unless the
+    /// manifest knows it.
+    ///
+    /// # Errors
+    /// The event contradicts the manifest, or the store cannot be written.
+    pub fn follow_event(&self, event: &ManifestEvent<'_>) -> Result<(), ManifestUpdateError> {
+        let next = |before: &BucketManifest| {
+            let after = before.following(event).map_err(ManifestUpdateError::Change)?;
+            if let Some(after) = &after {
+                self.write_manifest(after)?;
+            }
+            Ok(after)
+        };
+        self.core
+            .collections()
+            .change(self.core.signals().first(), next, |before, after| {
+                self.add_events_of(before, after);
+            })
+            .map(drop)
+    }
+}

@@ -1,0 +1,22 @@
+//! What an active gives the versions of its copies.
+//!
+//! Owns: these types.
+
+use oribi_types::{Cas, RevSeqno, Seqno};
+
+/// The snapshot of which a replica has a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IncompleteSnapshot {
+    /// Everything up to here is complete.
+    pub complete_end: Seqno,
+    /// The next seqno at which everything is complete.
+    pub snapshot_end: Seqno,
+}
+
+/// What the active gave a version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplicatedVersion {
+    pub seqno: Seqno,
+    pub cas: Cas,
+    pub rev_seqno: RevSeqno,
+}

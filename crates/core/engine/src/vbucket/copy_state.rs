@@ -1,0 +1,20 @@
+//! What the stored state of a vbucket says of its copies.
+//!
+//! Owns: two views of it.
+
+use oribi_storage::VbucketState;
+
+use crate::checkpoint::IncompleteSnapshot;
+
+/// The snapshot of which a stored state has a part.
+pub(super) fn incomplete_of(state: &VbucketState) -> Option<IncompleteSnapshot> {
+    (state.snapshot_end > state.high_seqno).then_some(IncompleteSnapshot {
+        complete_end: state.snapshot_start.min(state.high_seqno),
+        snapshot_end: state.snapshot_end,
+    })
+}
+
+/// What is written back of a stored state.
+pub(super) fn copy_state_of(state: &VbucketState) -> VbucketState {
+    VbucketState { failover_table: Vec::new(), stopped_cleanly: false, ..state.clone() }
+}

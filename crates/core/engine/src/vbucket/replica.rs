@@ -1,0 +1,388 @@
+//! A vbucket as a copy of one that is active on another node.
+//!
+//! Owns: how changes of the active enter table and queue, where the copy stands, and the changes of
+//! role. Invariants:
+//! 1. A copy gives out no seqno, CAS or revision: it has those of the active, with gaps where the
+//!    active de-duplicated.
+//! 2. A snapshot that comes as a unit is applied under one hold of both locks. One that comes in
+//!    parts is marked as incomplete in memory and in the store until its end is here.
+//! 3. A copy expires and purges nothing by itself, and adds no event.
+//!
+//! Lock order and incarnations are those of the other operations. Called by the bucket, on behalf
+//! of the consumer of a replication stream.
+
+use std::sync::atomic::Ordering;
+
+use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
+use oribi_types::{
+    Cas, CollectionId, CopiesEpoch, Datatype, DocKey, RevSeqno, Seqno, Timestamp, VbUuid,
+};
+
+use super::context::Context;
+use super::copy_state::copy_state_of;
+use super::events::item_of;
+use super::fetching::is_absence_marker;
+use super::table::VbucketTable;
+use super::{FAILED, LOADING, REPLICA, REPLICA_LOADING, VBucket, push_history};
+use crate::checkpoint::{ReplicatedVersion, StreamWaker};
+use crate::datatype;
+use crate::hash_table::KeyHash;
+use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::outcome::{GetOutcome, OperationRejection};
+use crate::system_event::ManifestEvent;
+
+/// A version of a document as the active has it.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplicatedDocument<'a> {
+    pub key: DocKey<'a>,
+    pub version: ReplicatedVersion,
+    pub flags: u32,
+    /// Absolute expiry; for a deletion the time of it.
+    pub expiry: u32,
+    pub datatype: Datatype,
+    pub deleted: bool,
+    /// The deletion is an expiration.
+    pub expired: bool,
+    /// Extended attributes, then the body. Only the body may be compressed.
+    pub value: &'a [u8],
+}
+
+/// One change, built outside of the locks.
+struct Change {
+    version: ReplicatedVersion,
+    /// `None` for an event, which no table has.
+    hash: Option<KeyHash>,
+    item: NewItem,
+}
+
+/// Changes of one snapshot, in ascending seqno.
+#[derive(Default)]
+pub struct SnapshotChanges {
+    changes: Vec<Change>,
+    bytes: usize,
+}
+
+impl SnapshotChanges {
+    /// How many changes were added and not applied.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Bytes of the blocks, which the caller counts until the changes are applied.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn last_seqno(&self) -> Option<Seqno> {
+        self.changes.last().map(|last| last.version.seqno)
+    }
+
+    fn push(&mut self, version: ReplicatedVersion, hash: Option<KeyHash>, item: NewItem) {
+        self.bytes += item.as_item().block_bytes();
+        self.changes.push(Change { version, hash, item });
+    }
+}
+
+/// Why changes are not applied. Nothing of them is, and they may be applied later.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ApplyError {
+    /// The vbucket is no replica.
+    NotReplica,
+    /// The documents are still being loaded.
+    Loading,
+    /// Memory is short: the caller withholds acknowledgements and tries again.
+    NoMemory,
+    /// The store has to be asked for these keys first.
+    NeedsFetch(Vec<(CollectionId, Vec<u8>)>),
+    /// A collection that the manifest does not have and never had.
+    UnknownCollection(CollectionId),
+    /// A seqno is not above those before it, or above its snapshot.
+    SeqnoOrder(Seqno),
+}
+
+/// Where a copy stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplicaPosition {
+    /// The last seqno that it has.
+    pub high_seqno: Seqno,
+    /// Everything up to here is complete; the high seqno unless it has a part of a snapshot.
+    pub complete_end: Seqno,
+    /// End of the snapshot that the high seqno belongs to.
+    pub snapshot_end: Seqno,
+    pub failover_table: Vec<FailoverEntry>,
+}
+
+impl VBucket {
+    /// Adds a document to the changes of a snapshot.
+    pub fn add_replicated(&self, changes: &mut SnapshotChanges, document: &ReplicatedDocument<'_>) {
+        let fields = ItemFields {
+            flags: document.flags,
+            expiry: document.expiry,
+            datatype: document.datatype,
+            deleted: document.deleted,
+            expired: document.expired,
+            ..ItemFields::default()
+        };
+        let new = NewItem::new(document.key, fields, &[document.value]);
+        let new = match document.deleted {
+            true => new,
+            false => {
+                // What the body is counts, not what the sender calls it; compressed bodies are
+                // taken at the sender's word.
+                let is_compressed = document.datatype.contains(Datatype::SNAPPY);
+                let known = Datatype(document.datatype.0 & !Datatype::JSON.0);
+                let json = match is_compressed {
+                    true => Datatype(document.datatype.0 & Datatype::JSON.0),
+                    false => datatype::detect(new.as_item().body()),
+                };
+                new.with_datatype(Datatype(known.0 | json.0))
+            }
+        };
+        changes.push(document.version, Some(self.table.seed().hash(document.key)), new);
+    }
+
+    /// Adds a system event to the changes of a snapshot.
+    pub fn add_replicated_event(
+        &self,
+        changes: &mut SnapshotChanges,
+        event: &ManifestEvent<'_>,
+        cas: Cas,
+    ) {
+        let clock = Timestamp { unix_ns: cas.0 & !0xffff };
+        let version = ReplicatedVersion { seqno: event.seqno, cas, rev_seqno: RevSeqno(1) };
+        changes.push(version, None, item_of(event, clock));
+    }
+
+    /// Applies changes of the snapshot that ends at `snapshot_end`, all of them or none; changes of
+    /// collections that were dropped are left out. With `is_complete` the snapshot has no more.
+    ///
+    /// # Errors
+    /// Why nothing was applied; the changes are kept then.
+    pub fn apply_snapshot(
+        &self,
+        context: &Context<'_>,
+        changes: &mut SnapshotChanges,
+        (snapshot_end, is_complete): (Seqno, bool),
+    ) -> Result<(), ApplyError> {
+        if !changes.is_empty() && context.memory.refuses(false).is_some() {
+            return Err(ApplyError::NoMemory);
+        }
+        let mut garbage = Vec::with_capacity(changes.len());
+        let retired;
+        {
+            let mut table = self.table.lock();
+            if !self.is_replica() {
+                return Err(ApplyError::NotReplica);
+            }
+            if self.is_loading() {
+                return Err(ApplyError::Loading);
+            }
+            self.check_changes(context, &table, changes)?;
+            let mut queue = self.queue.lock();
+            let mut last = queue.high_seqno();
+            for change in &changes.changes {
+                if change.version.seqno <= last || change.version.seqno > snapshot_end {
+                    return Err(ApplyError::SeqnoOrder(change.version.seqno));
+                }
+                last = change.version.seqno;
+            }
+            let manifest = context.manifest.load();
+            queue.begin_snapshot(snapshot_end);
+            for Change { version, hash, mut item } in changes.changes.drain(..) {
+                let Some(hash) = hash else {
+                    queue.enqueue_alone_at(item, version);
+                    continue;
+                };
+                let key = item.as_item().key();
+                if manifest.has_dropped(key.collection) {
+                    queue.advance_to(version.seqno);
+                    continue;
+                }
+                let place = table.index.locate(hash, key);
+                let found = place.and_then(|place| table.index.at(place));
+                let previous = found.filter(|item| !is_absence_marker(item)).cloned();
+                if let Some(previous) = &previous {
+                    item.inherit_frequency(previous);
+                }
+                let queued = queue.enqueue_at(item, previous.as_ref(), version);
+                let replaced = table.write(hash, place, queued.item);
+                table.show();
+                garbage.push((queued.displaced, replaced, previous));
+            }
+            changes.bytes = 0;
+            if is_complete {
+                queue.complete_snapshot(snapshot_end);
+            }
+            retired = table.index.take_retired();
+        }
+        drop((garbage, retired));
+        self.report_memory(context);
+        self.mark_dirty(context.signals);
+        Ok(())
+    }
+
+    /// Finds the changes whose keys the store has to be asked for. Asked under the table's lock.
+    fn check_changes(
+        &self,
+        context: &Context<'_>,
+        table: &VbucketTable,
+        changes: &SnapshotChanges,
+    ) -> Result<(), ApplyError> {
+        let manifest = context.manifest.load();
+        let documents = || changes.changes.iter().filter(|change| change.hash.is_some());
+        let collections = documents().map(|change| change.item.as_item().key().collection);
+        let is_known = |id: &CollectionId| manifest.contains(*id) || manifest.has_dropped(*id);
+        if let Some(unknown) = collections.into_iter().find(|id| !is_known(id)) {
+            return Err(ApplyError::UnknownCollection(unknown));
+        }
+        if !self.is_absence_uncertain() {
+            return Ok(());
+        }
+        let mut keys = Vec::new();
+        for Change { hash, item, .. } in documents() {
+            let (Some(hash), key) = (*hash, item.as_item().key()) else { continue };
+            let is_here = table.index.get(hash, key).is_some();
+            if !is_here && context.memory.may_be_stored(self.id, key) {
+                keys.push((key.collection, key.key.to_vec()));
+            }
+        }
+        if keys.is_empty() { Ok(()) } else { Err(ApplyError::NeedsFetch(keys)) }
+    }
+
+    /// Where the copy stands; `None` when the vbucket is no replica.
+    pub fn replica_position(&self) -> Option<ReplicaPosition> {
+        let queue = self.queue.lock();
+        if !self.is_replica() {
+            return None;
+        }
+        let (high_seqno, complete_end) = (queue.high_seqno(), queue.complete_end());
+        let incomplete = queue.incomplete();
+        drop(queue);
+        Some(ReplicaPosition {
+            high_seqno,
+            complete_end,
+            snapshot_end: incomplete.map_or(high_seqno, |incomplete| incomplete.snapshot_end),
+            failover_table: self.failover_table(),
+        })
+    }
+
+    /// True when the store has a part of a snapshot of which the queue has more, or will have one
+    /// after the next flush.
+    pub(crate) fn has_unflushed_part(&self) -> bool {
+        let has_part = self.persisted_incomplete.lock().is_some();
+        let queue = self.queue.lock();
+        let is_flushed = queue.high_seqno() == self.persisted_seqno();
+        !is_flushed && (has_part || queue.has_incomplete_checkpoint())
+    }
+
+    /// Takes the active's histories over, when it has accepted the stream.
+    pub fn adopt_failover_table(&self, table: &[FailoverEntry]) {
+        let _phase_is_steady = self.table.lock();
+        if !self.is_replica() || table.is_empty() {
+            return;
+        }
+        let mut own = self.failover_table.lock();
+        *own = table.iter().take(crate::limits::FAILOVER_ENTRIES_MAX).copied().collect();
+        self.uuid.store(own.first().map_or(0, |entry| entry.uuid.0), Ordering::Release);
+    }
+
+    /// A document of a replica, whatever its active has not sent yet. An expired document
+    /// is a miss, and stays.
+    pub fn get_replica(&self, context: &Context<'_>, key: DocKey<'_>) -> GetOutcome {
+        let hash = self.table.seed().hash(key);
+        let table = self.table.lock();
+        if !self.is_replica() {
+            return GetOutcome::Refused(OperationRejection::NotMyVbucket);
+        }
+        if !context.knows(key.collection) {
+            return GetOutcome::Refused(OperationRejection::UnknownCollection);
+        }
+        let found = table.index.get(hash, key).map(ItemRef::clone_for_use);
+        drop(table);
+        match found {
+            Some(item) if item.is_live(context.now.unix_s()) => match item.is_evicted() {
+                true => GetOutcome::Refused(OperationRejection::NeedsFetch),
+                false => GetOutcome::Hit(item),
+            },
+            Some(_) => GetOutcome::Miss,
+            None if self.is_absence_uncertain() && context.memory.may_be_stored(self.id, key) => {
+                GetOutcome::Refused(OperationRejection::NeedsFetch)
+            }
+            None => GetOutcome::Miss,
+        }
+    }
+
+    /// Becomes a copy with what it has, or with nothing if it was dead. Streams end, and waiters
+    /// are failed: what they wait for may be rolled back. No flush is under way. False when its
+    /// documents could not be loaded.
+    pub(crate) fn become_replica(&self) -> bool {
+        let streams = {
+            let mut table = self.table.lock();
+            let mut queue = self.queue.lock();
+            let phase = match self.table.phase().load(Ordering::Acquire) {
+                FAILED => return false,
+                LOADING => REPLICA_LOADING,
+                _ => REPLICA,
+            };
+            self.table.phase().store(phase, Ordering::Release);
+            table.locks.clear();
+            queue.end_streams()
+        };
+        streams.iter().for_each(StreamWaker::wake);
+        self.waiters().fail_all();
+        true
+    }
+
+    /// Begins to serve, with a history that begins where everything is complete. What is above
+    /// stays. False when the vbucket is no replica. No flush is under way.
+    pub(crate) fn promote(&self, uuid: VbUuid, epoch: CopiesEpoch) -> bool {
+        let _phase_is_steady = self.table.lock();
+        let mut queue = self.queue.lock();
+        if !self.is_replica() {
+            return false;
+        }
+        let entry = FailoverEntry { uuid, seqno: queue.complete_end(), epoch };
+        queue.give_up_snapshot();
+        *self.persisted_incomplete.lock() = None;
+        push_history(&mut self.failover_table.lock(), entry);
+        self.uuid.store(uuid.0, Ordering::Release);
+        let phase = if self.is_loading() { LOADING } else { VbucketPhase::Active as u8 };
+        self.table.phase().store(phase, Ordering::Release);
+        true
+    }
+
+    /// Forgets everything, durable or not, and continues as an empty copy or dead. No flush is
+    /// under way. Returns the state to persist after the store has forgotten the vbucket.
+    pub(crate) fn empty_copy(&self, phase: VbucketPhase) -> VbucketState {
+        assert!(phase != VbucketPhase::Active, "an empty copy serves nothing");
+        let state = VbucketState { phase, ..VbucketState::empty() };
+        let (streams, dropped, pending, cleared) = {
+            let mut table = self.table.lock();
+            let mut queue = self.queue.lock();
+            self.table.phase().store(phase as u8, Ordering::Release);
+            self.incarnation.fetch_add(1, Ordering::AcqRel);
+            let streams = queue.end_streams();
+            let pending = self.clear_pending(&mut table, &mut queue);
+            let (dropped, cleared) = (table.clear(), queue.restart(Seqno(0), Cas(0)));
+            table.continue_from(RevSeqno(0), Seqno(0));
+            self.failover_table.lock().clear();
+            self.uuid.store(0, Ordering::Release);
+            *self.copy_state.lock() = copy_state_of(&state);
+            *self.persisted_incomplete.lock() = None;
+            self.persisted_seqno.store(0, Ordering::Release);
+            self.purge_seqno.store(0, Ordering::Relaxed);
+            self.purged_before.store(0, Ordering::Relaxed);
+            self.doubtful_seqno.store(0, Ordering::Relaxed);
+            (streams, dropped, pending, cleared)
+        };
+        drop((dropped, pending));
+        self.settle(cleared);
+        streams.iter().for_each(StreamWaker::wake);
+        self.waiters().fail_all();
+        state
+    }
+}
