@@ -174,6 +174,20 @@ impl FeedGroup {
         }
     }
 
+    /// The streams, for a test that fails.
+    #[cfg(test)]
+    pub fn describe(&self) -> String {
+        let text = |state: &FeedState| match state {
+            FeedState::Absent => "absent".to_owned(),
+            FeedState::Waiting { due, from } => format!("waiting {due:?} {:?}", from.seqno),
+            FeedState::Streaming(open) => {
+                let (stats, target, fed) = (open.stream.stats(), open.target, open.is_fed);
+                format!("{target:?} fed {fed} change {} {stats:?}", open.has_change)
+            }
+        };
+        self.vbuckets.iter().map(|state| text(state) + "\n").collect()
+    }
+
     /// Looks which vbuckets are served and with which history. False: that is changing.
     /// `has_lost` becomes true when a vbucket has to be fed again.
     pub fn examine(&mut self, now: Instant, has_lost: &mut bool) -> bool {

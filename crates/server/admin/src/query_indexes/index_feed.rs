@@ -284,3 +284,6 @@ impl IndexFeed {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,15 @@ impl Documents {
     }
 }
 
+/// Ends the writers, also when a check fails.
+struct StopOnDrop<'s>(&'s AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Fixture {
     fn documents(&self, seed: u64) -> Documents {
         let handle = self.server.as_ref().unwrap().context().buckets.get("default").unwrap();
@@ -148,12 +157,13 @@ fn statements_agree_by_index_under_writes() {
     fixture.assert_scans_agree();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stopped = StopOnDrop(&stop);
         for seed in 0..2 {
             let (mut documents, stop) = (fixture.documents(seed), &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    (0..50).for_each(|_| documents.change());
-                    std::thread::sleep(Duration::from_millis(1));
+                    (0..20).for_each(|_| documents.change());
+                    std::thread::sleep(Duration::from_millis(5));
                 }
             });
         }
@@ -177,7 +187,6 @@ fn statements_agree_by_index_under_writes() {
                 format!("SELECT RAW META().id FROM `default` WHERE a = {}", 1_000 + round);
             assert_eq!(fixture.rows(&statement, "request_plus"), json!(["own"]), "round {round}");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     fixture.assert_scans_agree();
     // It holds the bucket.
