@@ -87,6 +87,7 @@ impl DcpStreams {
     /// Adds a stream at [`DcpStreams::next_position`] and gives it a turn.
     pub fn add(&mut self, stream: DcpProducerStream) {
         let key = stream.key();
+        debug_assert!(!stream.is_queued, "a new stream has no turn yet");
         let position = self.slots.insert(stream);
         self.by_key.insert(key, position);
         self.make_ready(position);
@@ -105,7 +106,11 @@ impl DcpStreams {
     /// Takes out the stream at a position.
     pub fn remove(&mut self, position: usize) -> Option<DcpProducerStream> {
         let stream = self.slots.try_remove(position)?;
-        self.by_key.remove(&stream.key());
+        // A consumer may have opened the next stream of this key while this one was ending.
+        if self.find(stream.key()) == Some(position) {
+            self.by_key.remove(&stream.key());
+        }
+        assert!(self.by_key.len() <= self.slots.len(), "a key in use has its stream");
         Some(stream)
     }
 
@@ -124,6 +129,7 @@ impl DcpStreams {
 
     /// Defers a stream to the next look; true when it is the first.
     pub fn put_off(&mut self, position: usize) -> bool {
+        debug_assert!(self.slots.contains(position), "a stream that is put off exists");
         self.put_off.push(position);
         self.put_off.len() == 1
     }

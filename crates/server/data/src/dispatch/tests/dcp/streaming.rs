@@ -150,6 +150,26 @@ fn a_closed_stream_sends_a_stream_end_on_request() {
     assert_eq!(consumer.close_stream(0, &[]), (Status::KeyEnoent, vec![]));
 }
 
+/// Regression: the end of a closed stream took the key of the stream that was opened after it, so
+/// that the consumer could not close that one, and could open it twice.
+#[test]
+fn an_ending_stream_keeps_its_successor_listed() {
+    let client = writer(3);
+    let mut consumer = client.consumer(&CONSUMER, 1);
+    consumer.choose("send_stream_end_on_client_close_stream", "true");
+    consumer.choose("connection_buffer_size", "1");
+    assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);
+    let (status, told) = consumer.close_stream(0, &[]);
+    assert_eq!((status, told), (Status::Success, vec![]), "the window is closed");
+    assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);
+    let ended = |frame: &ServerFrame| {
+        matches!(frame, ServerFrame::Message { told: DcpEvent::End(EndReason::Closed), .. })
+    };
+    assert!(consumer.acknowledge(1 << 20).iter().any(ended));
+    assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::KeyEexists);
+    assert_eq!(consumer.close_stream(0, &[]).0, Status::Success);
+}
+
 #[test]
 fn stream_ids_allow_several_streams_of_a_vbucket() {
     let client = writer(0);
