@@ -235,6 +235,7 @@ impl Backfiller {
         pace: BackfillPace<'_>,
         jobs: Vec<Job>,
     ) -> Result<bool, StoreError> {
+        debug_assert!(!jobs.is_empty(), "a scan serves a stream");
         let served = self.scan(core, flushers, pace, &jobs);
         match &served {
             Ok(true) => {

@@ -17,6 +17,7 @@ pub fn assign(before: &[Option<&str>], nodes: &[&str]) -> Vec<usize> {
     let mut counts = vec![0_usize; nodes.len()];
     owners.iter().flatten().for_each(|owner| counts[*owner] += 1);
     let quotas = quotas(&counts, owners.len());
+    debug_assert!(counts.iter().sum::<usize>() <= owners.len(), "a vbucket has one owner");
     let mut kept = vec![0; nodes.len()];
     for slot in &mut owners {
         let Some(owner) = *slot else { continue };
@@ -43,6 +44,7 @@ fn quotas(counts: &[usize], vbuckets: usize) -> Vec<usize> {
     order.sort_by_key(|node| std::cmp::Reverse(counts[*node]));
     let mut quotas = vec![share; counts.len()];
     order.into_iter().take(rest).for_each(|node| quotas[node] += 1);
+    assert_eq!(quotas.iter().sum::<usize>(), vbuckets, "quotas add up to the vbuckets");
     quotas
 }
 

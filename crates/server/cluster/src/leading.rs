@@ -76,6 +76,8 @@ fn next_map(view: &ClusterView) -> Option<MapRecord> {
         let owner = |vbucket: u16| known.and_then(|k| k.owner(&view.map, usize::from(vbucket)));
         let before: Vec<Option<&str>> = (0..outline.vbuckets).map(owner).collect();
         let owners = owners_of(view, &outline.uuid, &before, &nodes);
+        assert_eq!(owners.len(), before.len(), "each vbucket has an owner");
+        debug_assert!(owners.iter().all(|owner| *owner < nodes.len()), "owners are in the map");
         map.buckets.insert(name.clone(), MapBucket { uuid: outline.uuid, owners });
     }
     Some(MapRecord { nodes, ..map })
@@ -107,6 +109,7 @@ fn owners_of(
     let is_free = |(_, kept): &(&Option<&str>, &Option<usize>)| kept.is_none();
     let free: Vec<Option<&str>> =
         before.iter().zip(&kept).filter(is_free).map(|(before, _)| *before).collect();
+    debug_assert!(able.len() <= nodes.len(), "an able node is present");
     let mut given = assign(&free, &able).into_iter().filter_map(|owner| position(able[owner]));
     kept.into_iter()
         .map(|kept| kept.or_else(|| given.next()).expect("one for each that is free"))

@@ -88,6 +88,7 @@ impl NodeLease {
         let _alone = self.change.lock();
         let is_same = self.session() == session;
         if is_same {
+            debug_assert!(session.is_multiple_of(2), "a session that is renewed has not ended");
             self.deadline_ns.fetch_max(deadline(sent_ns, ttl), Ordering::AcqRel);
         }
         is_same
@@ -128,7 +129,9 @@ impl NodeLease {
             bucket.owned().into_iter().for_each(|vbid| bucket.stop_serving(vbid));
         }
         self.deadline_ns.store(0, Ordering::Release);
-        self.session.fetch_add(1, Ordering::AcqRel);
+        let ended = self.session.fetch_add(1, Ordering::AcqRel);
+        assert_eq!(ended, ending + 1, "one thread ends a session");
+        assert!(!self.is_held(), "a lease that ended is not held");
     }
 
     /// Begins to serve by `start`, if the lease of `session` holds. The session cannot end before

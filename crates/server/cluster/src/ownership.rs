@@ -132,6 +132,7 @@ impl Agent {
             tokio::time::sleep(FLUSH_LOOK).await;
         }
         let flushed: Vec<Vbid> = surplus.iter().copied().filter(is_flushed).collect();
+        debug_assert!(flushed.len() <= surplus.len(), "only vbuckets to hand over are given up");
         let (freed, to_free) = (Arc::clone(handle), flushed.clone());
         let freeing = tokio::task::spawn_blocking(move || {
             to_free.into_iter().for_each(|vbid| freed.bucket().deactivate(vbid));

@@ -62,6 +62,8 @@ impl Takeovers {
         vbuckets: Vec<Vbid>,
         wake: &Arc<Notify>,
     ) {
+        assert!(!vbuckets.is_empty(), "a takeover is of vbuckets");
+        assert!(!self.has(handle.uuid()), "a bucket has one takeover at a time");
         let uuid = handle.uuid().to_owned();
         if !self.tried_since.iter().any(|(tried, _)| *tried == uuid) {
             self.tried_since.push((uuid, Instant::now()));
@@ -99,6 +101,7 @@ impl Takeovers {
     }
 
     async fn end(&mut self, takeover: Takeover, limit: Duration, wake: &Arc<Notify>) {
+        debug_assert!(takeover.task.is_finished(), "a takeover is reviewed when it has ended");
         let Takeover { handle, is_called_off, task, .. } = takeover;
         let (bucket, uuid) = (handle.name(), handle.uuid());
         let was_called_off = is_called_off.load(Ordering::Acquire);
@@ -126,6 +129,7 @@ impl Takeovers {
         is_called_off: Arc<AtomicBool>,
         wake: &Arc<Notify>,
     ) {
+        debug_assert!(is_called_off.load(Ordering::Acquire), "a takeover ends before a probe");
         let probed = Arc::clone(handle);
         let asking = tokio::spawn(async move {
             tokio::time::sleep(PROBE_PAUSE).await;
@@ -174,6 +178,7 @@ impl Takeovers {
 
     fn forget(&mut self, handle: &dyn SharedBucket) {
         self.tried_since.retain(|(uuid, _)| uuid != handle.uuid());
+        debug_assert!(!self.is_tried_for(handle.uuid(), Duration::ZERO), "attempts begin anew");
     }
 }
 

@@ -136,6 +136,7 @@ impl BackfillChunk {
         mut records: ChunkRecords,
         account: &Arc<AtomicU64>,
     ) -> Arc<BackfillChunk> {
+        debug_assert!(!records.is_empty(), "a chunk has a record");
         records.bytes.shrink_to_fit();
         let bytes = records.bytes();
         let collection = only(records.heads.iter().map(|head| head.collection));
@@ -156,6 +157,7 @@ impl BackfillChunk {
     }
 
     pub(super) fn of_items(items: Vec<ItemRef>, account: &Arc<AtomicU64>) -> Arc<BackfillChunk> {
+        debug_assert!(!items.is_empty(), "a chunk has a version");
         debug_assert!(items.is_sorted_by_key(|item| item.seqno()), "versions are in order");
         let references = size_of_val(&items[..]) as u64;
         let bytes = references + items.iter().map(|item| item.block_bytes() as u64).sum::<u64>();

@@ -93,6 +93,13 @@ impl BackfillInbox {
         waker: StreamWaker,
         in_inboxes: Arc<AtomicU64>,
     ) -> BackfillInbox {
+        debug_assert!(
+            match &wanted {
+                CollectionSet::All => true,
+                CollectionSet::Only(ids) => ids.is_sorted(),
+            },
+            "collections are found by bisection"
+        );
         let state = State {
             chunks: VecDeque::new(),
             bytes: 0,
@@ -117,7 +124,8 @@ impl BackfillInbox {
             assert!(state.bytes >= chunk.bytes(), "an inbox counts its chunks");
             state.bytes -= chunk.bytes();
             state.taken += 1;
-            self.in_inboxes.fetch_sub(chunk.bytes(), Ordering::Relaxed);
+            let total = self.in_inboxes.fetch_sub(chunk.bytes(), Ordering::Relaxed);
+            assert!(total >= chunk.bytes(), "bytes that leave an inbox were counted");
             chunk.count_whole();
             let left = state.bytes;
             if let Some((scanner, _)) = state.scanner.take_if(|(_, bytes)| left <= *bytes) {
@@ -125,6 +133,7 @@ impl BackfillInbox {
             }
             return InboxItem::Chunk(chunk);
         }
+        assert_eq!(state.bytes, 0, "an inbox without chunks has no bytes");
         match state.standing {
             Standing::Open => {
                 state.is_asleep = true;
@@ -216,6 +225,7 @@ impl BackfillInbox {
     /// The scan has shown everything.
     pub(super) fn complete(&self) {
         self.change(|state| {
+            debug_assert_ne!(state.standing, Standing::Complete, "a scan ends once");
             if state.standing == Standing::Open {
                 state.standing = Standing::Complete;
             }

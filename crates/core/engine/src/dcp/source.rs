@@ -58,7 +58,9 @@ impl Reading {
 
     /// The record that was sent last.
     pub(super) fn current(&self) -> Option<ChangedDocument<'_>> {
-        document_of(self.chunk.as_ref()?, self.at.checked_sub(1)?)
+        let chunk = self.chunk.as_ref()?;
+        debug_assert!(self.at <= chunk.len(), "a stream reads inside of a chunk");
+        document_of(chunk, self.at.checked_sub(1)?)
     }
 
     /// Loses what was not sent. The inbox then asks for another scan.
@@ -118,6 +120,7 @@ impl SnapshotBatch {
     /// The item that was sent last.
     pub(super) fn current(&self) -> Option<ChangedDocument<'_>> {
         let item = self.current.as_ref()?;
+        debug_assert!(item.seqno() <= self.last, "a change is inside its snapshot");
         Some(ChangedDocument { record: record::of(item), item: Some(item), copied: None })
     }
 }

@@ -80,6 +80,7 @@ impl VBucket {
             self.finish_expel(expelled);
             self.report_memory(context);
         }
+        debug_assert!(batch.is_empty() || batch.end() > Seqno(0), "a batch ends at a change");
         if batch.is_empty() { StreamRead::Idle } else { StreamRead::Batch(batch) }
     }
 

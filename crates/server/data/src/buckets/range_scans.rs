@@ -114,6 +114,8 @@ impl RangeScans {
         };
         match oribi_supervisor::spawn("oribi-scan", work) {
             Ok(thread) => {
+                debug_assert!(!scans.contains_key(&id), "an id names one scan");
+                debug_assert!(scans.len() < RANGE_SCANS_MAX, "a bucket has so many scans at most");
                 scans.insert(id, Scan { vbid, subject, orders, flags, thread: Some(thread) });
             }
             // The runner is gone and with it the reply, whose drop answered.

@@ -153,6 +153,7 @@ impl Fetches {
     pub fn wait_at_head(&mut self, serial: u32, now_ms: u64, tries: Tries) {
         assert!(self.head.is_none(), "the history of the head was taken before it was tried");
         assert!(!tries.is_over(), "another fetch would be useless");
+        debug_assert!(serial != 0, "serial 0 stands for a fetch that is over");
         let tries = tries.with_one_more(now_ms);
         let deadline_ms = tries.waiting_since_ms + FETCH_TIMEOUT_MS;
         let (missing, behind, has_failed_behind) = (1, 0, false);
@@ -162,6 +163,8 @@ impl Fetches {
     /// Makes the head wait for `missing` more completions, of the `behind` requests behind it.
     pub fn wait_behind(&mut self, missing: usize, behind: usize) {
         if let Some(head) = &mut self.head {
+            debug_assert!(missing <= behind, "a request asks for one document at most");
+            debug_assert!(head.missing > 0, "the head waits for its own fetch");
             head.missing += missing;
             head.behind = behind;
         }
@@ -201,6 +204,7 @@ impl Fetches {
             return Completed::Stale;
         };
         // No completion has the number 0, so a second one for this fetch finds nothing.
+        debug_assert!(!parked.is_over(), "a fetch completes once");
         parked.serial = 0;
         parked.tries = parked.tries.after(outcome);
         self.ready.push_back(token.position);

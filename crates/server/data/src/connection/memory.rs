@@ -289,7 +289,8 @@ impl ConnectionMemory {
             self.unreserved_bytes.fetch_add(after - before, Ordering::Relaxed);
             return;
         }
-        self.unreserved_bytes.fetch_sub(before - after, Ordering::Relaxed);
+        let total = self.unreserved_bytes.fetch_sub(before - after, Ordering::Relaxed);
+        assert!(total >= before - after, "memory that is given back was noted");
         // There may be more to reserve now.
         if self.queued.load(Ordering::Relaxed) > 0 {
             self.change(|_| {});
@@ -376,6 +377,7 @@ impl Reservation {
         if let Some(surplus) = reserved.checked_sub(bytes).filter(|surplus| *surplus > 0) {
             *reserved = bytes;
             self.memory.release(surplus);
+            debug_assert_eq!(self.bytes(), bytes, "the rest stays reserved");
         }
     }
 }
@@ -392,7 +394,8 @@ pub struct UnqueuedWait(Arc<ConnectionMemory>);
 
 impl Drop for UnqueuedWait {
     fn drop(&mut self) {
-        self.0.unqueued.fetch_sub(1, Ordering::Relaxed);
+        let waits = self.0.unqueued.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(waits > 0, "a wait that ends was counted");
     }
 }
 

@@ -134,6 +134,7 @@ impl ParkedWrites {
     pub fn park(&mut self, write: Parked) {
         assert!(self.writes.len() < PARKED_MAX, "the caller asked for a position first");
         assert!(write.serial != 0, "serial 0 stands for no write");
+        debug_assert!(write.deadline_ms >= write.since_ms, "a deadline follows the beginning");
         self.writes.insert(write);
     }
 

@@ -219,6 +219,7 @@ impl Pending {
         }
         let Pending::Job { request, answer } = std::mem::take(self) else { return None };
         *self = answer.map_or(Pending::Nothing, Pending::Answer);
+        debug_assert!(!self.is_waiting(), "a job that ends lets the next request be served");
         Some(request)
     }
 

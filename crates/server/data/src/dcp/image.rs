@@ -98,12 +98,15 @@ impl Image {
             // One of them becomes large when it is inflated. Each connection sends it by itself.
             return Err(Damaged);
         }
+        assert_eq!(ends.len(), part.whole_len(), "each document of the part has an end");
         let messages = Arc::new(std::mem::take(out.tail()));
+        debug_assert!(ends.is_sorted(), "messages follow each other");
         Ok(Image { form: Form::of(writer, stream), opaque: stream.opaque, messages, ends })
     }
 
     /// How many messages of `range` fit: at least one, and as many as begin within `room` bytes.
     pub fn fitting(&self, range: Range<usize>, room: u64) -> usize {
+        debug_assert!(range.end <= self.ends.len(), "a run ends inside its part");
         let begin = u64::from(self.begin_of(range.start));
         let ends = &self.ends[range];
         let fitting = ends.partition_point(|end| u64::from(*end) - begin < room) + 1;
@@ -112,7 +115,9 @@ impl Image {
 
     /// Appends messages of a stream, and returns their bytes.
     pub fn append(&self, range: Range<usize>, stream: StreamHead, out: &mut SendBuffer) -> usize {
+        debug_assert!(range.end <= self.ends.len(), "a run ends inside its part");
         let part = self.begin_of(range.start)..self.begin_of(range.end);
+        debug_assert!(part.end as usize <= self.messages.len(), "an end is inside the messages");
         let bytes = (part.end - part.start) as usize;
         if stream.opaque == self.opaque && bytes >= GATHER_VALUE_BYTES_MIN {
             out.pin(PinnedValue::Messages(Arc::clone(&self.messages), part));

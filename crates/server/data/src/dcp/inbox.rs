@@ -33,6 +33,7 @@ impl Inbox {
 
     /// Moves the tokens of streams that woke to `into`, which must be empty.
     pub fn take(&self, into: &mut Vec<u32>) {
+        assert!(into.is_empty(), "tokens taken before were all handled");
         let mut waiting = self.waiting.lock();
         waiting.is_announced = false;
         std::mem::swap(&mut waiting.tokens, into);

@@ -230,6 +230,7 @@ impl Runner {
         }
         let content = self.request.content;
         let Some(answering) = &mut self.answering else { return ControlFlow::Break(()) };
+        debug_assert!(answering.reply.is_some(), "a document is read while its client waits");
         let before = answering.page.len();
         append(&mut answering.page, record, content, answering.shown);
         answering.items += 1;
@@ -290,6 +291,7 @@ impl Runner {
         let left = self.ends.saturating_duration_since(Instant::now());
         match self.orders.recv_timeout(left) {
             Ok(ScanOrder::Continue { limits, shown, reply }) => {
+                debug_assert!(self.answering.is_none(), "a scan has one request at a time");
                 let started = Instant::now();
                 let (page, reply) = (Vec::with_capacity(PAGE_CAPACITY), Some(reply));
                 self.answering =

@@ -109,6 +109,7 @@ impl<W> Budget<W> {
 
     /// Appends to the queue.
     pub fn wait(&mut self, waiter: W, demand: Demand) {
+        debug_assert!(demand.bytes > 0, "a wait is for memory");
         self.queue.push_back((waiter, demand));
     }
 
@@ -182,6 +183,7 @@ impl<W> Budget<W> {
             self.reserved_bytes += bytes;
         }
         block.holders += 1;
+        debug_assert!(block.bytes <= self.reserved_bytes, "a block is a part of the sum");
         Grant::Block(key)
     }
 }

@@ -48,6 +48,7 @@ impl MemoryLedger {
     /// Notes that a connection, which held `before` bytes, now holds `after`.
     #[inline]
     pub fn note(&mut self, before: usize, after: usize) {
+        debug_assert!(self.held_bytes + after >= before, "a connection was counted before");
         self.held_bytes = self.held_bytes + after - before;
         if self.held_bytes.abs_diff(self.reported_bytes) >= REPORT_BYTES {
             self.report();

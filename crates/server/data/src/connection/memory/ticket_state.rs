@@ -23,7 +23,8 @@ impl TicketState {
 
     /// Keeps a grant that was made at once.
     pub fn put(&self, grant: Grant) {
-        *self.granted.lock() = Some(grant);
+        let before = self.granted.lock().replace(grant);
+        assert!(before.is_none(), "a ticket is granted once");
     }
 
     /// Keeps a grant and tells the owner of the ticket.

@@ -251,6 +251,7 @@ impl FeedVbucket {
     }
 
     fn begin(&mut self, stream: VbucketDcpStream, request: &StreamRequest, until_now: bool) {
+        debug_assert!(self.due().is_some(), "a stream opens while its vbucket waits for one");
         let stats = stream.stats();
         let vb_uuid = stream.failover_table().first().map_or(VbUuid(0), |newest| newest.uuid);
         match &mut self.cursor {
@@ -326,6 +327,7 @@ impl FeedVbucket {
         }
         open.has_change = false;
         *cursor = moved;
+        debug_assert!(self.complete.is_none(), "the end of a snapshot is reported at once");
         if position.is_at_snapshot_end() {
             self.complete = Some(position);
         }

@@ -201,6 +201,7 @@ impl WorkerConnections {
         let id = next?;
         let key = id.slot as usize;
         let slot = slots.get_mut(key).filter(|slot| slot.connection.id() == id)?;
+        debug_assert!(slot.queued, "a connection has a turn because it was queued");
         slot.queued = false;
         Some((key, slot))
     }
@@ -292,6 +293,7 @@ impl WorkerConnections {
     pub fn scan(&mut self, env: &mut Environment) {
         env.server.access.users.reload_if_changed();
         let users_generation = env.server.access.users.generation();
+        debug_assert!(users_generation >= self.users_generation, "generations of users ascend");
         let users_changed = users_generation != self.users_generation;
         self.users_generation = users_generation;
         env.server.access.audit.note_users(users_generation);
@@ -398,6 +400,7 @@ impl WorkerConnections {
 
     fn remove(&mut self, key: usize, env: &mut Environment, reason: CloseReason) {
         let Some(mut slot) = self.slots.try_remove(key) else { return };
+        debug_assert_eq!(slot.connection.id().slot as usize, key, "a connection knows its slot");
         self.pools.reclaim(&mut slot.connection);
         slot.connection.give_back(env);
         env.server.connections.registry.remove(slot.connection.record().number);
