@@ -6,7 +6,7 @@
 use clap::ArgMatches;
 use oribi_config::Resolved;
 use oribi_server::Server;
-use oribi_server::bucket_settings::{self, Reloaded};
+use oribi_server::bucket_settings::{self, SettingsReload};
 
 use super::logging::{self, FilterHandle};
 use crate::config::resolve_here;
@@ -34,7 +34,7 @@ impl Reloader<'_> {
         }
     }
 
-    fn reload_settings(&mut self, server: &Server) -> anyhow::Result<Reloaded> {
+    fn reload_settings(&mut self, server: &Server) -> anyhow::Result<SettingsReload> {
         let next = resolve_here(self.matches)?;
         let filter = logging::filter(&next.settings.log)?;
         let buckets = &server.context().buckets;
@@ -46,7 +46,7 @@ impl Reloader<'_> {
     }
 }
 
-fn say(reloaded: &Reloaded) {
+fn say(reloaded: &SettingsReload) {
     for changed in &reloaded.applied {
         let (before, after) = (&changed.before, &changed.after);
         tracing::info!(setting = changed.name, before, after, "a setting changed");

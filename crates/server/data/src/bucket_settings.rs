@@ -143,7 +143,7 @@ fn over_memory(quota_bytes: u64, memory_bytes: Option<u64>) -> Option<Ineffectiv
 
 /// Result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reloaded {
+pub struct SettingsReload {
     pub applied: Vec<SettingChange>,
     /// In force after a restart.
     pub needs_restart: Vec<SettingChange>,
@@ -169,8 +169,8 @@ pub fn reload(
     in_force: &mut Resolved,
     next: &Resolved,
     buckets: &Buckets,
-) -> Result<Reloaded, SettingsReloadError> {
-    let mut reloaded = Reloaded::default();
+) -> Result<SettingsReload, SettingsReloadError> {
+    let mut reloaded = SettingsReload::default();
     for changed in in_force.changes(next) {
         let applies = changed.name == "log" || is_changeable(changed.name);
         let is_set = in_force.settings != next.settings && changed.after != "not set";

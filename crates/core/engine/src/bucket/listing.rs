@@ -123,7 +123,8 @@ impl Page<'_> {
 
 impl Bucket {
     /// The first documents of a range of keys in a collection, of the vbuckets that this node
-    /// serves. May read the disk. `may_continue` is asked often; the page is given up when it says no.
+    /// serves. May read the disk. `may_continue` is asked often; the page is given up when it says
+    /// no.
     ///
     /// # Errors
     /// [`ListError::Late`] after `may_continue` said no, or the store's error.

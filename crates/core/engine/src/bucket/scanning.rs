@@ -134,8 +134,8 @@ impl Bucket {
     }
 
     /// Begins a scan of a vbucket as it is now, of one collection or of all; with one, versions of
-    /// others may come, too. Values that are not wanted may come as well. `None` when there is no such vbucket, when it
-    /// serves no longer, or when memory is too short for a moment.
+    /// others may come, too. Values that are not wanted may come as well. `None` when there is no
+    /// such vbucket, when it serves no longer, or when memory is too short for a moment.
     ///
     /// # Errors
     /// The store's.

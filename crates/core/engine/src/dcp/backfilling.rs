@@ -8,7 +8,7 @@ use oribi_types::Seqno;
 
 use super::VbucketDcpStream;
 use super::filter::Visibility;
-use super::source::{Reading, StreamSource, StreamTurn};
+use super::source::{BackfillReader, StreamSource, StreamTurn};
 use crate::backfill::{BackfillSnapshot, FAILURES_MAX, InboxItem};
 use crate::dcp::step::{SnapshotSource, StreamEndReason, StreamMarker};
 
@@ -20,7 +20,7 @@ impl VbucketDcpStream {
         let place = (self.vbid, self.opening.incarnation);
         let (wanted, waker) = (self.filter.wanted(), self.waker.clone());
         let inbox = self.bucket.backfiller().ask(place, self.read_to, wanted, waker);
-        let reading = Reading {
+        let reading = BackfillReader {
             inbox,
             from: self.read_to,
             snapshot: None,
@@ -85,7 +85,9 @@ impl VbucketDcpStream {
         let manifest = self.bucket.core().collections().in_force().load();
         self.filter.adopt(&manifest);
         let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
-        let Reading { chunk: Some(chunk), at, .. } = reading else { return StreamTurn::Again };
+        let BackfillReader { chunk: Some(chunk), at, .. } = reading else {
+            return StreamTurn::Again;
+        };
         while let Some(record) = chunk.record(*at) {
             let is_dropped = manifest.has_dropped(record.key.collection);
             if record.seqno > self.read_to && !is_dropped {

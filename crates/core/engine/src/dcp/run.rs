@@ -16,7 +16,7 @@ use oribi_types::{CollectionId, Seqno};
 
 use super::VbucketDcpStream;
 use super::filter::FilterState;
-use super::source::{Reading, SnapshotBatch, StreamSource, document_of};
+use super::source::{BackfillReader, SnapshotBatch, StreamSource, document_of};
 use super::step::ChangedDocument;
 use crate::backfill::BackfillChunk;
 use crate::checkpoint::{BatchGuard, ITEMS_AHEAD};
@@ -155,10 +155,11 @@ impl VbucketDcpStream {
 
     fn run_of_part<'a>(
         &self,
-        reading: &'a Reading,
+        reading: &'a BackfillReader,
         changes_max: usize,
     ) -> Option<BackfillPart<'a>> {
-        let Reading { chunk: Some(chunk), passed: None, announced: Some(_), at, .. } = reading
+        let BackfillReader { chunk: Some(chunk), passed: None, announced: Some(_), at, .. } =
+            reading
         else {
             return None;
         };

@@ -14,7 +14,7 @@ use crate::record;
 
 /// Where a stream reads.
 pub(super) enum StreamSource {
-    Backfill(Reading),
+    Backfill(BackfillReader),
     Memory(Option<SnapshotBatch>),
 }
 
@@ -30,7 +30,7 @@ pub(super) enum StreamTurn {
 }
 
 /// A scan, as the stream reads it.
-pub(super) struct Reading {
+pub(super) struct BackfillReader {
     pub(super) inbox: Arc<BackfillInbox>,
     /// Where the stream stood when it asked.
     pub(super) from: Seqno,
@@ -46,7 +46,7 @@ pub(super) struct Reading {
     pub(super) is_last: bool,
 }
 
-impl Reading {
+impl BackfillReader {
     /// Bytes and records that wait for the stream.
     pub(super) fn held(&self) -> (u64, u64) {
         self.inbox.held()

@@ -37,8 +37,8 @@ impl VBucket {
         !self.is_absence_uncertain()
     }
 
-    /// Visits the live documents of a collection. False when `may_continue`, asked before each slice,
-    /// ended the walk.
+    /// Visits the live documents of a collection. False when `may_continue`, asked before each
+    /// slice, ended the walk.
     pub(crate) fn visit_live(
         &self,
         collection: CollectionId,

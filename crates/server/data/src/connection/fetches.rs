@@ -79,7 +79,7 @@ impl Tries {
 
 /// The kind of wait that a completion ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Completed {
+pub(crate) enum FetchCompletion {
     /// None: the completion was late, or for a previous connection of this slot.
     Stale,
     /// A request that is tried again, or one of several fetches that the head waits for.
@@ -183,32 +183,34 @@ impl Fetches {
     }
 
     /// Records that a fetch is over.
-    pub fn complete(&mut self, token: ParkToken, outcome: FetchOutcome) -> Completed {
+    pub fn complete(&mut self, token: ParkToken, outcome: FetchOutcome) -> FetchCompletion {
         if token.position != HEAD && token.position != BEHIND_HEAD {
             return self.complete_parked(token, outcome);
         }
         let head = self.head.as_mut().filter(|head| head.serial == token.serial);
-        let Some(head) = head.filter(|head| head.missing > 0) else { return Completed::Stale };
+        let Some(head) = head.filter(|head| head.missing > 0) else {
+            return FetchCompletion::Stale;
+        };
         if token.position == HEAD {
             head.tries = head.tries.after(outcome);
         } else {
             head.has_failed_behind |= outcome == FetchOutcome::Failed;
         }
         head.missing -= 1;
-        if head.missing == 0 { Completed::Head } else { Completed::One }
+        if head.missing == 0 { FetchCompletion::Head } else { FetchCompletion::One }
     }
 
-    fn complete_parked(&mut self, token: ParkToken, outcome: FetchOutcome) -> Completed {
+    fn complete_parked(&mut self, token: ParkToken, outcome: FetchOutcome) -> FetchCompletion {
         let parked = self.parked.get_mut(usize::from(token.position));
         let Some(parked) = parked.filter(|parked| parked.serial == token.serial) else {
-            return Completed::Stale;
+            return FetchCompletion::Stale;
         };
         // No completion has the number 0, so a second one for this fetch finds nothing.
         debug_assert!(!parked.is_over(), "a fetch completes once");
         parked.serial = 0;
         parked.tries = parked.tries.after(outcome);
         self.ready.push_back(token.position);
-        Completed::One
+        FetchCompletion::One
     }
 
     /// Gives up on fetches that have passed their deadline. True when the wait of the head ended.
@@ -286,12 +288,12 @@ mod tests {
         let mut fetches = Fetches::default();
         let position = fetches.next_position(3).unwrap();
         fetches.park(7, 0, Box::new(*b"abc"), Tries::default());
-        let stale = Completed::Stale;
+        let stale = FetchCompletion::Stale;
         assert_eq!(fetches.complete(token(position, 6), FetchOutcome::Ready), stale);
         assert_eq!(fetches.complete(token(position + 1, 7), FetchOutcome::Ready), stale);
         assert!(!fetches.has_ready() && fetches.is_waiting());
         let done = fetches.complete(token(position, 7), FetchOutcome::Ready);
-        assert_eq!(done, Completed::One);
+        assert_eq!(done, FetchCompletion::One);
         assert_eq!(fetches.complete(token(position, 7), FetchOutcome::Failed), stale);
         assert_eq!(&*fetches.take_ready().unwrap().frame, b"abc");
         assert!(fetches.take_ready().is_none() && !fetches.has_parked());
@@ -308,14 +310,18 @@ mod tests {
         fetches.wait_behind(1, 1);
         let mut complete =
             |position, serial, outcome| fetches.complete(token(position, serial), outcome);
-        assert_eq!(complete(BEHIND_HEAD, 3, FetchOutcome::Failed), Completed::One);
-        assert_eq!(complete(BEHIND_HEAD, 2, FetchOutcome::Failed), Completed::Stale);
-        assert_eq!(complete(HEAD, 3, FetchOutcome::Ready), Completed::Head);
-        assert_eq!(complete(BEHIND_HEAD, 3, FetchOutcome::Ready), Completed::Stale, "one too many");
+        assert_eq!(complete(BEHIND_HEAD, 3, FetchOutcome::Failed), FetchCompletion::One);
+        assert_eq!(complete(BEHIND_HEAD, 2, FetchOutcome::Failed), FetchCompletion::Stale);
+        assert_eq!(complete(HEAD, 3, FetchOutcome::Ready), FetchCompletion::Head);
+        assert_eq!(
+            complete(BEHIND_HEAD, 3, FetchOutcome::Ready),
+            FetchCompletion::Stale,
+            "one too many"
+        );
         let tries = fetches.take_head();
         assert!(!tries.is_first() && !tries.is_over());
         fetches.wait_at_head(4, 0, tries);
-        assert_eq!(fetches.complete(token(HEAD, 4), FetchOutcome::Failed), Completed::Head);
+        assert_eq!(fetches.complete(token(HEAD, 4), FetchOutcome::Failed), FetchCompletion::Head);
         assert!(fetches.take_head().is_over());
         assert!(fetches.take_head().is_first(), "the next request begins anew");
     }
@@ -325,7 +331,7 @@ mod tests {
         let mut fetches = Fetches::default();
         fetches.wait_at_head(3, 1000, Tries::default());
         assert!(!fetches.expire(999 + FETCH_TIMEOUT_MS));
-        assert_eq!(fetches.complete(token(HEAD, 3), FetchOutcome::Ready), Completed::Head);
+        assert_eq!(fetches.complete(token(HEAD, 3), FetchOutcome::Ready), FetchCompletion::Head);
         let tries = fetches.take_head();
         fetches.wait_at_head(4, 900 + FETCH_TIMEOUT_MS, tries);
         assert!(fetches.expire(1000 + FETCH_TIMEOUT_MS), "since it began to wait");
@@ -334,7 +340,10 @@ mod tests {
         fetches.park(5, 5000, Box::new([0]), tries);
         fetches.expire(1000 + FETCH_TIMEOUT_MS);
         assert!(fetches.take_ready().is_some_and(|parked| parked.tries.is_over()));
-        assert_eq!(fetches.complete(token(position, 5), FetchOutcome::Ready), Completed::Stale);
+        assert_eq!(
+            fetches.complete(token(position, 5), FetchOutcome::Ready),
+            FetchCompletion::Stale
+        );
     }
 
     #[test]
@@ -347,9 +356,9 @@ mod tests {
                 assert!(fetches.expire(1000 + FETCH_TIMEOUT_MS));
             } else {
                 let failed = fetches.complete(token(BEHIND_HEAD, serial), FetchOutcome::Failed);
-                assert_eq!(failed, Completed::One);
+                assert_eq!(failed, FetchCompletion::One);
                 let failed = fetches.complete(token(HEAD, serial), FetchOutcome::Failed);
-                assert_eq!(failed, Completed::Head);
+                assert_eq!(failed, FetchCompletion::Head);
             }
             assert!(fetches.take_head().is_over());
             assert!(fetches.take_head().is_over() && fetches.take_head().is_over());

@@ -37,7 +37,7 @@ pub use large_line::LargeLine;
 use line::Extent;
 use names::Names;
 pub use request::{FeedEnd, FeedRequest, LineBudget};
-use vbucket::{FeedVbucket, News, OpenResult};
+use vbucket::{FeedEvent, FeedVbucket, OpenResult};
 
 /// The result of [`DcpFeed::next`].
 pub enum FeedStep {
@@ -170,51 +170,51 @@ impl DcpFeed {
         let vbucket = &mut self.vbuckets[at];
         let news = vbucket.step(extent, offer, &mut self.names)?;
         match news {
-            News::Nothing => return Ok(None),
-            News::NeedsBytes(_) | News::NeedsBlock(_) => {
+            FeedEvent::Nothing => return Ok(None),
+            FeedEvent::NeedsBytes(_) | FeedEvent::NeedsBlock(_) => {
                 // It keeps its turn.
                 vbucket.is_queued = true;
                 self.ready.push_front(at);
                 return Ok(match news {
-                    News::NeedsBytes(bytes) => Some(FeedStep::NeedsBytes(bytes)),
-                    News::NeedsBlock(demand) => Some(FeedStep::NeedsBlock(demand)),
+                    FeedEvent::NeedsBytes(bytes) => Some(FeedStep::NeedsBytes(bytes)),
+                    FeedEvent::NeedsBlock(demand) => Some(FeedStep::NeedsBlock(demand)),
                     _ => None,
                 });
             }
-            News::Finished => {
+            FeedEvent::Finished => {
                 self.unfinished -= 1;
                 self.note_end(at);
                 return Ok(None);
             }
-            News::Lost => {
+            FeedEvent::Lost => {
                 self.note_end(at);
                 self.vbuckets[at].wait(now);
                 self.open_vbucket(at, now)?;
                 return Ok(None);
             }
-            News::Moved
-            | News::Line
-            | News::Large(_)
-            | News::SnapshotEnd(_)
-            | News::Rollback { .. } => {}
+            FeedEvent::Moved
+            | FeedEvent::Line
+            | FeedEvent::Large(_)
+            | FeedEvent::SnapshotEnd(_)
+            | FeedEvent::Rollback { .. } => {}
         }
         let vbucket = &self.vbuckets[at];
         self.token.manifest_uid = self.token.manifest_uid.max(vbucket.manifest_uid());
         self.token.set(vbucket.position());
         self.make_ready(at);
         let is_change = match news {
-            News::SnapshotEnd(position) if self.request.snapshots => {
+            FeedEvent::SnapshotEnd(position) if self.request.snapshots => {
                 offer.begin_line();
                 write_snapshot_end(offer.out, &position);
                 false
             }
-            News::Rollback { from, to } => {
+            FeedEvent::Rollback { from, to } => {
                 offer.begin_line();
                 write_rollback(offer.out, from, &to);
                 false
             }
-            News::Line => true,
-            News::Large(line) => return Ok(Some(FeedStep::Large(line))),
+            FeedEvent::Line => true,
+            FeedEvent::Large(line) => return Ok(Some(FeedStep::Large(line))),
             _ => return Ok(None),
         };
         Ok(Some(FeedStep::Line { is_change }))

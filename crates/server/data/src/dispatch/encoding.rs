@@ -19,7 +19,7 @@ use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{LOOKUP_HEAD_BYTES, write_lookup_head};
 use oribi_types::{Cas, Datatype, ManifestUid};
 
-use super::outcome::{PathValues, Sampled};
+use super::outcome::{PathValues, SampledDocument};
 use crate::connection::features::Features;
 use crate::connection::parked::Answer;
 use crate::connection::send_buffer::{PinnedValue, SendBuffer};
@@ -112,9 +112,9 @@ pub(super) fn write_sampled(
     out: &mut SendBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
-    sampled: &Sampled,
+    sampled: &SampledDocument,
 ) {
-    let Sampled { key, item, cas, with_attributes } = sampled;
+    let SampledDocument { key, item, cas, with_attributes } = sampled;
     let parts = ResponseParts { key, ..*parts };
     let Some(value) = with_attributes else {
         return write_document(out, features, &parts, item, *cas);

@@ -42,7 +42,7 @@ pub(super) enum HandlerReply<'a> {
     /// A JSON document of the server.
     Json(Arc<str>),
     /// A document of the server's choice.
-    Sampled(Box<Sampled>),
+    Sampled(Box<SampledDocument>),
     /// The values at several paths of a document.
     Found(PathValues),
     /// Another thread makes the answer, and the connection waits for it.
@@ -56,7 +56,7 @@ pub(super) enum HandlerReply<'a> {
 }
 
 /// A document chosen at random.
-pub(super) struct Sampled {
+pub(super) struct SampledDocument {
     pub key: Vec<u8>,
     pub item: ItemRef,
     pub cas: Cas,

@@ -11,7 +11,7 @@ use oribi_protocol::status::Status;
 use oribi_subdoc::xattr::{self, Malformed, XattrDraft};
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
-use super::outcome::{HandlerReply, Outcome, Rejection, Sampled};
+use super::outcome::{HandlerReply, Outcome, Rejection, SampledDocument};
 use super::request::Request;
 use crate::buckets::BucketHandle;
 use crate::dispatch::job::{BlockingJob, Lane};
@@ -54,7 +54,7 @@ pub(super) fn get_random_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         }
         false => None,
     };
-    Ok(HandlerReply::Sampled(Box::new(Sampled { key, item, cas, with_attributes })))
+    Ok(HandlerReply::Sampled(Box::new(SampledDocument { key, item, cas, with_attributes })))
 }
 
 /// The visible attributes as a block, and behind them the body; `None` without visible attributes.

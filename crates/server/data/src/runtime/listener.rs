@@ -16,7 +16,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::runtime::mailbox::{Accepted, Mailbox, WorkerMessage};
+use crate::runtime::mailbox::{AcceptedSocket, Mailbox, WorkerMessage};
 use crate::server_context::ServerContext;
 
 const STOP: Token = Token(usize::MAX);
@@ -50,8 +50,9 @@ impl Listener {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), STOP)?;
         let mut ports = Vec::new();
-        let plain = (socket, Accepted::Plain as Kind);
-        for (socket, kind) in [plain].into_iter().chain(tls_socket.map(|s| (s, Accepted::Tls as _)))
+        let plain = (socket, AcceptedSocket::Plain as Kind);
+        for (socket, kind) in
+            [plain].into_iter().chain(tls_socket.map(|s| (s, AcceptedSocket::Tls as _)))
         {
             socket.set_nonblocking(true)?;
             let mut socket = TcpListener::from_std(socket);
@@ -84,7 +85,7 @@ impl Listener {
 }
 
 /// Wraps an accepted socket according to its port.
-type Kind = fn(TcpStream) -> Accepted;
+type Kind = fn(TcpStream) -> AcceptedSocket;
 
 struct Port {
     socket: TcpListener,

@@ -18,7 +18,7 @@ use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 
 #[derive(Debug)]
-pub enum Accepted {
+pub enum AcceptedSocket {
     /// On the port without TLS.
     Plain(mio::net::TcpStream),
     /// On the port with TLS, before the handshake.
@@ -28,7 +28,7 @@ pub enum Accepted {
 /// A message to a worker.
 #[derive(Debug)]
 pub enum WorkerMessage {
-    Socket(Accepted),
+    Socket(AcceptedSocket),
     /// A write that waited for the store.
     Persisted {
         /// Token given with the write.

@@ -6,8 +6,8 @@
 //! Invariants:
 //! - the owner of a [`ScanReply`] answers it, at the latest by dropping it;
 //! - a page is handed over before the next document is read;
-//! - a large document is read while its client waits for it, and in memory that was reserved. A scan
-//!   without a request neither holds memory nor queues for it;
+//! - a large document is read while its client waits for it, and in memory that was reserved. A
+//!   scan without a request neither holds memory nor queues for it;
 //! - a cancelled scan reads no further document.
 
 use std::cell::RefCell;

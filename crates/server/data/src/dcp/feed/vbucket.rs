@@ -79,7 +79,7 @@ pub(super) enum OpenResult {
 }
 
 /// The result of a step.
-pub(super) enum News {
+pub(super) enum FeedEvent {
     Nothing,
     /// The place may have moved.
     Moved,
@@ -279,18 +279,18 @@ impl FeedVbucket {
         extent: Extent,
         offer: &mut LineBudget<'_>,
         names: &mut Names,
-    ) -> Result<News, FeedEnd> {
+    ) -> Result<FeedEvent, FeedEnd> {
         if let Some((from, to)) = self.rollback.take() {
-            return Ok(News::Rollback { from, to });
+            return Ok(FeedEvent::Rollback { from, to });
         }
         if let Some(position) = self.complete.take() {
-            return Ok(News::SnapshotEnd(position));
+            return Ok(FeedEvent::SnapshotEnd(position));
         }
         if let Some(news) = self.find_change()? {
             return Ok(news);
         }
-        let State::Streaming(open) = &mut self.state else { return Ok(News::Nothing) };
-        let Some(cursor) = &mut self.cursor else { return Ok(News::Nothing) };
+        let State::Streaming(open) = &mut self.state else { return Ok(FeedEvent::Nothing) };
+        let Some(cursor) = &mut self.cursor else { return Ok(FeedEvent::Nothing) };
         // A run keeps no reference to its document while its line waits for memory.
         let run = if open.has_change { None } else { open.stream.next_run(1) };
         let has_run = run.is_some();
@@ -298,7 +298,7 @@ impl FeedVbucket {
             Some(run) => run.documents().next().map(StreamChange::Document),
             None => open.stream.last_change(),
         };
-        let Some(change) = change else { return Ok(News::Nothing) };
+        let Some(change) = change else { return Ok(FeedEvent::Nothing) };
         let seqno = match &change {
             StreamChange::Document(document) => document.record.seqno,
             StreamChange::Event(event) => event.seqno,
@@ -314,11 +314,11 @@ impl FeedVbucket {
                 self.manifest_uid = self.manifest_uid.max(event.manifest_uid);
                 offer.begin_line();
                 write_event(offer.out, event, &position, names);
-                News::Line
+                FeedEvent::Line
             }
         };
         drop(run);
-        if !matches!(news, News::Line | News::Large(_)) {
+        if !matches!(news, FeedEvent::Line | FeedEvent::Large(_)) {
             return Ok(news);
         }
         match has_run {
@@ -335,17 +335,17 @@ impl FeedVbucket {
     }
 
     /// Takes the stream's next step; `None` when that is a change, whose line is made next.
-    fn find_change(&mut self) -> Result<Option<News>, FeedEnd> {
-        let State::Streaming(open) = &mut self.state else { return Ok(Some(News::Nothing)) };
-        let Some(cursor) = &mut self.cursor else { return Ok(Some(News::Nothing)) };
+    fn find_change(&mut self) -> Result<Option<FeedEvent>, FeedEnd> {
+        let State::Streaming(open) = &mut self.state else { return Ok(Some(FeedEvent::Nothing)) };
+        let Some(cursor) = &mut self.cursor else { return Ok(Some(FeedEvent::Nothing)) };
         if open.has_change || open.stream.next_run(1).is_some() {
             return Ok(None);
         }
         Ok(Some(match open.stream.next() {
-            StreamStep::Idle => News::Nothing,
+            StreamStep::Idle => FeedEvent::Nothing,
             StreamStep::Snapshot(marker) => {
                 cursor.announce(marker.start, marker.end).map_err(contradiction)?;
-                News::Moved
+                FeedEvent::Moved
             }
             StreamStep::SeqnoAdvanced(seqno) => {
                 let before = cursor.position();
@@ -353,7 +353,7 @@ impl FeedVbucket {
                 if position.is_at_snapshot_end() && position != before {
                     self.complete = Some(position);
                 }
-                News::Moved
+                FeedEvent::Moved
             }
             StreamStep::End(reason) => return Ok(Some(self.end(reason))),
             StreamStep::Change(_) => {
@@ -363,15 +363,15 @@ impl FeedVbucket {
         }))
     }
 
-    fn end(&mut self, reason: StreamEndReason) -> News {
+    fn end(&mut self, reason: StreamEndReason) -> FeedEvent {
         match reason {
-            StreamEndReason::Ok | StreamEndReason::FilterEmpty => News::Finished,
+            StreamEndReason::Ok | StreamEndReason::FilterEmpty => FeedEvent::Finished,
             StreamEndReason::StateChanged => {
                 // The next history may be shorter than this end.
                 self.end = None;
-                News::Lost
+                FeedEvent::Lost
             }
-            StreamEndReason::BackfillFailed => News::Lost,
+            StreamEndReason::BackfillFailed => FeedEvent::Lost,
         }
     }
 }
@@ -384,31 +384,31 @@ fn make_line(
     extent: Extent,
     offer: &mut LineBudget<'_>,
     names: &Names,
-) -> Result<News, FeedEnd> {
+) -> Result<FeedEvent, FeedEnd> {
     let bytes = bytes_needed(document, extent).map_err(damaged)?;
     let is_large = bytes > RESERVED_ANSWER_BYTES_MIN;
     if is_large && extent.values && !document.record.deleted {
         // The event begins a piece, so that ids are those of whole events.
         if !offer.out.is_empty() {
-            return Ok(News::NeedsBytes(ADMIN_CHANGES_PIECE_BYTES));
+            return Ok(FeedEvent::NeedsBytes(ADMIN_CHANGES_PIECE_BYTES));
         }
         let demand = document.item.map(Demand::of_block);
         let offered = offer.block.take().filter(|(of, _)| Some(*of) == demand);
         let block = match (demand, offered) {
-            (Some(demand), None) => return Ok(News::NeedsBlock(demand)),
+            (Some(demand), None) => return Ok(FeedEvent::NeedsBlock(demand)),
             (_, offered) => offered.map(|(_, block)| block),
         };
         let line = LargeLine::new(document, position, extent, names, block);
         if let Some(line) = line.map_err(damaged)? {
-            return Ok(News::Large(Box::new(line)));
+            return Ok(FeedEvent::Large(Box::new(line)));
         }
     }
     if bytes > offer.room {
-        return Ok(News::NeedsBytes(bytes));
+        return Ok(FeedEvent::NeedsBytes(bytes));
     }
     offer.begin_line();
     write_document(offer.out, document, position, extent, names).map_err(damaged)?;
-    Ok(News::Line)
+    Ok(FeedEvent::Line)
 }
 
 /// The engine sends in order, so a violation ends the feed.

@@ -12,7 +12,7 @@ use oribi_types::{DocKey, Timestamp, Vbid};
 
 use super::lookahead::document_of;
 use super::{ConnectionDriver, TurnProgress};
-use crate::connection::fetches::{BEHIND_HEAD, Completed, HEAD, ParkedRequest, Tries};
+use crate::connection::fetches::{BEHIND_HEAD, FetchCompletion, HEAD, ParkedRequest, Tries};
 use crate::connection::parked::ParkToken;
 use crate::connection::pending::HeadWait;
 use crate::connection::waker::ConnectionId;
@@ -27,14 +27,14 @@ impl ConnectionDriver {
     pub fn fetched(&mut self, token: ParkToken, outcome: FetchOutcome) {
         let fetches = self.state.deferred.fetches();
         let completed =
-            fetches.map_or(Completed::Stale, |fetches| fetches.complete(token, outcome));
-        if completed == Completed::Stale {
+            fetches.map_or(FetchCompletion::Stale, |fetches| fetches.complete(token, outcome));
+        if completed == FetchCompletion::Stale {
             return;
         }
         if let Some(bucket) = self.state.bucket() {
             bucket.note_fetch(outcome);
         }
-        if completed == Completed::Head {
+        if completed == FetchCompletion::Head {
             self.end_fetch_wait();
         }
     }

@@ -23,7 +23,7 @@ use crate::dcp::pace::Moment;
 use crate::dispatch::environment::Environment;
 use crate::limits::WORKER_CONNECTIONS_MAX;
 use crate::runtime::driver::ConnectionDriver;
-use crate::runtime::mailbox::Accepted;
+use crate::runtime::mailbox::AcceptedSocket;
 
 /// See the module text.
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl WorkerConnections {
     }
 
     /// Adds a socket that the acceptor has accepted and counted.
-    pub fn add(&mut self, accepted: Accepted, registry: &Registry, env: &Environment) {
+    pub fn add(&mut self, accepted: AcceptedSocket, registry: &Registry, env: &Environment) {
         let mut transport = match transport_of(accepted, env) {
             Ok(transport) => transport,
             Err(error) => {
@@ -413,13 +413,18 @@ impl WorkerConnections {
 }
 
 /// Starts TLS on sockets of a TLS port.
-fn transport_of(accepted: Accepted, env: &Environment) -> Result<Transport, oribi_tls::Error> {
+fn transport_of(
+    accepted: AcceptedSocket,
+    env: &Environment,
+) -> Result<Transport, oribi_tls::Error> {
     match (accepted, &env.server.access.tls) {
-        (Accepted::Tls(stream), Some(tls)) => {
+        (AcceptedSocket::Tls(stream), Some(tls)) => {
             let transport = TlsTransport::new(stream, tls.session()?, env.now_ms);
             Ok(Transport::Tls(Box::new(transport)))
         }
-        (Accepted::Plain(stream) | Accepted::Tls(stream), _) => Ok(Transport::Plain(stream)),
+        (AcceptedSocket::Plain(stream) | AcceptedSocket::Tls(stream), _) => {
+            Ok(Transport::Plain(stream))
+        }
     }
 }
 

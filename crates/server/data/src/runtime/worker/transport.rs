@@ -59,7 +59,7 @@ pub(super) struct TlsBlocks {
 }
 
 /// Result of one read.
-pub(super) struct Opened {
+pub(super) struct TlsReadResult {
     /// Sealed bytes; 0 for the end of the stream.
     pub received: usize,
     /// Sealed bytes that the buffer had room for.
@@ -133,7 +133,7 @@ impl TlsTransport {
         &mut self,
         connection: &mut ConnectionDriver,
         blocks: &mut TlsBlocks,
-    ) -> Result<Opened, TlsFault> {
+    ) -> Result<TlsReadResult, TlsFault> {
         let room = match connection.incoming() {
             _ if self.is_handshaking() => RECEIVE_HANDSHAKE_BYTES,
             Some(item) => item.missing_bytes().clamp(RECEIVE_BYTES, RECEIVE_VALUE_BYTES),
@@ -156,7 +156,7 @@ impl TlsTransport {
         }
         // Handshake messages; they are sent with the rest of the turn.
         self.hold(sealed);
-        Ok(Opened { received, room, opened })
+        Ok(TlsReadResult { received, room, opened })
     }
 
     /// Sends sealed bytes; true when all are sent, false when the socket accepts no more.

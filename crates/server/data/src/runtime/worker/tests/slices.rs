@@ -29,7 +29,7 @@ use crate::limits::{
     SMALL_REQUESTS_REMEMBERED_MS, TRANSFER_SLICE_BYTES,
 };
 use crate::runtime::blocking_thread::BlockingThreads;
-use crate::runtime::mailbox::{Accepted, Mailbox};
+use crate::runtime::mailbox::{AcceptedSocket, Mailbox};
 
 const LARGE_BYTES: usize = 3 << 20;
 
@@ -67,7 +67,7 @@ impl Turns {
         stream.set_nonblocking(true).unwrap();
         let WorkerLoop { poll, environment, connections, .. } = &mut self.worker;
         assert!(environment.server.connections.admit());
-        let accepted = Accepted::Plain(mio::net::TcpStream::from_std(stream));
+        let accepted = AcceptedSocket::Plain(mio::net::TcpStream::from_std(stream));
         connections.add(accepted, poll.registry(), environment);
         client
     }
