@@ -1,5 +1,7 @@
 //! `oribi query` against a running server, its data directory, and neither.
 
+mod terminal;
+
 use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
