@@ -55,7 +55,7 @@ fn place(number: u64, name: &str) -> (Vbid, DocKey<'_>) {
 fn set(bucket: &Bucket, number: u64, value: &[u8]) {
     let name = format!("{number}");
     let (vbid, key) = place(number, &name);
-    let vbucket = bucket.vbucket(vbid).unwrap();
+    let vbucket = bucket.vbucket(vbid).expect("it is there");
     let outcome = vbucket.store(&bucket.context(NOW), key, &StoreRequest::set(value));
     assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
 }
@@ -63,7 +63,7 @@ fn set(bucket: &Bucket, number: u64, value: &[u8]) {
 fn delete(bucket: &Bucket, number: u64) {
     let name = format!("{number}");
     let (vbid, key) = place(number, &name);
-    let vbucket = bucket.vbucket(vbid).unwrap();
+    let vbucket = bucket.vbucket(vbid).expect("it is there");
     let outcome = vbucket.delete(&bucket.context(NOW), key, Cas(0));
     assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
 }

@@ -49,7 +49,7 @@ impl Run {
         let request = StoreRequest::set(value);
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let vbucket = self.bucket.vbucket(vbid).unwrap();
+            let vbucket = self.bucket.vbucket(vbid).expect("it is there");
             let context = self.bucket.context(Timestamp::from_unix_s(1_700_000_000));
             match vbucket.store(&context, key, &request) {
                 MutationOutcome::Done(_) => return,

@@ -106,7 +106,8 @@ fn operate(buckets: &[Arc<Bucket>], workload: &Workload, seed: u64, seen: &Looku
             let vbid = Vbid((number % u64::from(VBUCKETS)) as u16);
             let name = number.to_string();
             let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
-            let (vbucket, context) = (bucket.vbucket(vbid).unwrap(), bucket.context(NOW));
+            let (vbucket, context) =
+                (bucket.vbucket(vbid).expect("it is there"), bucket.context(NOW));
             match random.below(8) {
                 0 | 1 => {
                     let outcome = vbucket.get(&context, key);

@@ -72,7 +72,7 @@ impl World {
             let vbid = Vbid((number % u64::from(VBUCKETS)) as u16);
             let begun = Instant::now();
             loop {
-                let vbucket = self.bucket.vbucket(vbid).unwrap();
+                let vbucket = self.bucket.vbucket(vbid).expect("it is there");
                 let context = self.bucket.context(NOW);
                 match vbucket.store(&context, key, &StoreRequest::set(&value)) {
                     MutationOutcome::Done(_) => break,

@@ -4,8 +4,9 @@
 //! Owns: the list of running threads, and one policy. A thread owns state: should it panic, that
 //! state may be half-changed and its waiters would never return. So the process says what and why
 //! and ends at once, before the stack unwinds and releases locks, with [`PANIC_EXIT_CODE`]. What
-//! was acknowledged as durable is on disk, and clients that waited see a closed connection. A [`job`]
-//! owns nothing: should it panic, it alone is answered with an error, and its thread continues.
+//! was acknowledged as durable is on disk, and clients that waited see a closed connection.
+//! A [`job`] owns nothing: should it panic, it alone is answered with an error, and its thread
+//! continues.
 //! Invariant: the server starts no thread but through [`spawn`]; `cargo xtask tidy` looks for
 //! others. Callers: every crate that is linked into the server. It knows nothing of what the
 //! threads do.

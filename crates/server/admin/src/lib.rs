@@ -38,12 +38,14 @@ mod figure_history;
 mod figures;
 mod guest_setup;
 mod health;
+mod index_tending;
 mod limits;
 mod login;
 mod machine;
 mod message;
 mod metrics;
 mod monitoring;
+mod mutation_tokens;
 mod node;
 mod operator_memory;
 mod origin;
@@ -200,7 +202,7 @@ fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dy
             });
             let accepting: Vec<_> = accepting.collect();
             #[cfg(feature = "query")]
-            let tending = tokio::spawn(queries::tend_until_stopped(Arc::clone(&state)));
+            let tending = tokio::spawn(index_tending::tend_until_stopped(Arc::clone(&state)));
             figures::sample_until_stopped(Arc::clone(&state)).await;
             #[cfg(feature = "query")]
             let _ = tending.await;

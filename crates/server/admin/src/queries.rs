@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use oribi_query::Service;
 
-use super::blocking::blocking;
-use super::state::AdminState;
 use crate::query_indexes::QueryIndexes;
 use crate::statement_places::Statements;
 
@@ -19,24 +16,4 @@ pub(crate) struct Queries {
     pub(super) indexes: Arc<QueryIndexes>,
     /// Bytes that statements keep, of the heap that they share.
     pub(super) kept_bytes: Arc<AtomicU64>,
-}
-
-/// Interval of looks at buckets and collections that have come or gone.
-const TEND_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Builds the indexes of buckets that have come, and ends those of what has gone, until the server
-/// stops.
-pub(super) async fn tend_until_stopped(state: Arc<AdminState>) {
-    let mut stopping = state.stopping.clone();
-    loop {
-        let tended = Arc::clone(&state);
-        // It reads files. A call that fails is made up for by the next one.
-        let _ = blocking(move || tended.queries.indexes.tend(&tended.server)).await;
-        tokio::select! {
-            () = tokio::time::sleep(TEND_INTERVAL) => {}
-            _ = stopping.wait_for(|stop| *stop) => break,
-        }
-    }
-    let stopped = Arc::clone(&state);
-    let _ = blocking(move || stopped.queries.indexes.stop()).await;
 }

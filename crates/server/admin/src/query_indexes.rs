@@ -2,7 +2,7 @@
 //!
 //! Owns: which indexes exist and what follows from a change of their definitions. The parts:
 //! [`definition_file`] keeps definitions; [`fed_index`] is one index with its state, and its memory
-//! is [`index_memory`]'s; [`consumer`] is the thread of a bucket, which drives [`index_feed`];
+//! is [`index_reservation`]'s; [`consumer`] is the thread of a bucket, which drives [`index_feed`];
 //! [`feed_group`] has its streams, woken through a [`ready_set`]; [`feed_progress`] is how far they
 //! are; [`sweep_reader`] and [`large_documents`] are what the feed has of the server.
 //!
@@ -16,7 +16,7 @@ mod fed_index;
 mod feed_group;
 mod feed_progress;
 mod index_feed;
-mod index_memory;
+mod index_reservation;
 mod large_documents;
 mod ready_set;
 mod sweep_reader;
@@ -36,11 +36,11 @@ use oribi_server::server_context::ServerContext;
 use oribi_types::{CollectionId, Seqno, Vbid};
 use parking_lot::Mutex;
 
-use crate::query_store::tokens;
+use crate::mutation_tokens;
 use consumer::FeedConsumer;
 use definition_file::{StoredIndex, change_in, keyspaces_of, read, write};
 use fed_index::FedIndex;
-use index_memory::IndexMemory;
+use index_reservation::IndexReservation;
 
 /// Interval between two looks while a statement waits.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -60,9 +60,9 @@ struct BucketIndexes {
 /// See the module text.
 #[derive(Default)]
 pub(crate) struct QueryIndexes {
-    /// By the bucket's uuid.
+    /// Indexes of each bucket, by its uuid.
     buckets: Mutex<HashMap<String, BucketIndexes>>,
-    /// Changes of definitions.
+    /// Number of changes of definitions, which prepared plans compare.
     changes: AtomicU64,
     is_stopping: AtomicBool,
 }
@@ -217,7 +217,7 @@ impl QueryIndexes {
             Consistency::RequestPlus => {
                 bucket.vbuckets().iter().map(|one| (one.id(), one.high_seqno())).collect()
             }
-            Consistency::AtPlus(text) => tokens::wanted(text, handle.name()),
+            Consistency::AtPlus(text) => mutation_tokens::wanted(text, handle.name()),
         };
         loop {
             wanted.retain(|(vbid, seqno)| progress.seqno(*vbid) < *seqno);
@@ -266,7 +266,7 @@ impl QueryIndexes {
         }
     }
 
-    /// Ends all feeds.
+    /// Ends the feeds of all buckets, when the server stops.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         let all: Vec<BucketIndexes> = self.buckets.lock().drain().map(|(_, one)| one).collect();
@@ -393,7 +393,7 @@ fn begin_build(
     name: &KeyspaceName,
 ) -> std::result::Result<Arc<FedIndex>, String> {
     let definition = stored.definition(name.clone());
-    let Some(memory) = IndexMemory::new(handle.bucket(), &definition) else {
+    let Some(memory) = IndexReservation::new(handle.bucket(), &definition) else {
         return Err("the bucket has no memory for it; raise the quota or drop indexes, then run \
                     BUILD INDEX"
             .to_owned());

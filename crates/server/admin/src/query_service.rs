@@ -52,7 +52,8 @@ use super::request::AdminRequest;
 use super::statement_answer::{StatementAnswer, StatementStart, pace_of_client};
 use super::statement_places::{HeapShare, QueueRejection, StatementResources, Statements};
 use crate::limits::{READING_NICENESS, STATEMENT_TIMEOUT, STATEMENT_TIMEOUT_MAX};
-use crate::query_store::{BucketStore, tokens};
+use crate::mutation_tokens;
+use crate::query_store::BucketStore;
 use crate::statement_control::{StatementControl, StatementEnd};
 use crate::statement_memory::StatementMemory;
 
@@ -100,7 +101,7 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
             return failure(&QueryError::datastore(1080, msg), "timeout");
         }
     };
-    if let Err(wrong) = tokens::check(&parsed.consistency, &state.server.buckets) {
+    if let Err(wrong) = mutation_tokens::check(&parsed.consistency, &state.server.buckets) {
         return refusal(&wrong);
     }
     let Some(stream) = user.begin_stream() else {

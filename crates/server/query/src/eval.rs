@@ -203,7 +203,9 @@ impl Runtime<'_> {
         else {
             return Ok(QueryValue::Null);
         };
-        let found = self.like(&pattern, &escape)?.matches(value.as_bytes(), self)?;
+        let found = self
+            .like(&pattern, &escape)?
+            .matches(value.as_bytes(), &mut |bytes| self.work(bytes))?;
         Ok(QueryValue::Bool(found != negated))
     }
 

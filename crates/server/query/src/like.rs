@@ -3,7 +3,6 @@
 //! The match remembers only the last `%`, so its time is at most the product of both lengths.
 
 use crate::error::{QueryError, Result};
-use crate::runtime::Runtime;
 
 #[derive(Debug)]
 pub struct Like {
@@ -56,12 +55,10 @@ impl Like {
     }
 
     /// Whether the whole text matches.
-    pub fn matches(&self, text: &[u8], rt: &Runtime<'_>) -> Result<bool> {
-        self.matches_with(text, &mut |bytes| rt.work(bytes))
-    }
-
-    /// The same; `work` is told the bytes that were compared, every few thousand of them.
-    fn matches_with(&self, text: &[u8], work: &mut dyn FnMut(usize) -> Result<()>) -> Result<bool> {
+    ///
+    /// # Errors
+    /// Those of `work`, which gets the number of bytes that were compared, every few thousand.
+    pub fn matches(&self, text: &[u8], work: &mut dyn FnMut(usize) -> Result<()>) -> Result<bool> {
         const STEPS: usize = 4 << 10;
         let (mut at, mut part) = (0, 0);
         let mut retry = None;
@@ -140,7 +137,7 @@ mod tests {
     fn matches(pattern: &str, text: &str) -> bool {
         Like::new(pattern, "\\")
             .expect("the pattern is valid")
-            .matches_with(text.as_bytes(), &mut |_| Ok(()))
+            .matches(text.as_bytes(), &mut |_| Ok(()))
             .expect("nothing ends the search")
     }
 

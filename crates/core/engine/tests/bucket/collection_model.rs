@@ -118,7 +118,7 @@ impl World {
         let Some(stats) = self
             .bucket
             .vbucket(VB)
-            .unwrap()
+            .expect("it is there")
             .key_stats(&self.bucket.context(NOW), key)
             .expect("a known collection")
         else {
@@ -218,7 +218,7 @@ impl World {
 
     fn counted(&self) -> Vec<(CollectionId, CollectionStats)> {
         let mut counted = Vec::new();
-        self.bucket.vbucket(VB).unwrap().collection_stats(&mut counted);
+        self.bucket.vbucket(VB).expect("it is there").collection_stats(&mut counted);
         counted
     }
 }

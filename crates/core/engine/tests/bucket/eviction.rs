@@ -446,7 +446,7 @@ fn finish(client: &mut Client) {
     let mut figures = Vec::new();
     let mut counted = 0;
     for vbid in 0..4 {
-        client.bucket.vbucket(Vbid(vbid)).unwrap().collection_stats(&mut figures);
+        client.bucket.vbucket(Vbid(vbid)).expect("it is there").collection_stats(&mut figures);
         counted += figures.iter().map(|(_, figures)| figures.items).sum::<u64>();
     }
     assert_eq!(counted, client.documents.len() as u64);
@@ -455,7 +455,7 @@ fn finish(client: &mut Client) {
         .sum();
     let disk_bytes: u64 = (0..4)
         .map(|vbid| {
-            client.bucket.vbucket(Vbid(vbid)).unwrap().collection_stats(&mut figures);
+            client.bucket.vbucket(Vbid(vbid)).expect("it is there").collection_stats(&mut figures);
             figures.iter().map(|(_, figures)| figures.disk_bytes).sum::<u64>()
         })
         .sum();

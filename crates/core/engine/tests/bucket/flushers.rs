@@ -94,7 +94,7 @@ fn write_all(bucket: &Bucket, value: &str) {
 }
 
 fn unflushed(bucket: &Bucket) -> Vec<u16> {
-    (0..8).filter(|vbid| !bucket.vbucket(Vbid(*vbid)).unwrap().is_flushed()).collect()
+    (0..8).filter(|vbid| !bucket.vbucket(Vbid(*vbid)).expect("it is there").is_flushed()).collect()
 }
 
 #[derive(Default)]

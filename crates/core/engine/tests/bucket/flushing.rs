@@ -115,7 +115,11 @@ fn a_shorter_flush_interval_counts_at_once() {
 fn wait_until(bucket: &Bucket, is_reached: impl Fn(&Bucket) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_reached(bucket) {
-        assert!(Instant::now() < deadline, "{:?}", bucket.vbucket(VB).unwrap().stats());
+        assert!(
+            Instant::now() < deadline,
+            "{:?}",
+            bucket.vbucket(VB).expect("it is there").stats()
+        );
         std::thread::yield_now();
     }
 }
@@ -132,7 +136,9 @@ fn write(bucket: &Bucket, vbucket: u16) -> AppliedMutation {
 /// The vbuckets with something to flush.
 fn unflushed(bucket: &Bucket) -> Vec<u16> {
     let vbuckets = 0..bucket.config().vbuckets;
-    vbuckets.filter(|vbucket| !bucket.vbucket(Vbid(*vbucket)).unwrap().is_flushed()).collect()
+    vbuckets
+        .filter(|vbucket| !bucket.vbucket(Vbid(*vbucket)).expect("it is there").is_flushed())
+        .collect()
 }
 
 // Invariant: A flush pass visits each vbucket once; new writes wait for the next pass.

@@ -13,10 +13,10 @@ const CTRL_D: &str = "\x04";
 const TAB: &str = "\t";
 const UP: &str = "\x1b[A";
 
-/// Rows for hours.
+/// A statement that prints rows for hours.
 const ENDLESS: &str = "select raw b from array_range(0, 100000) a unnest array_range(0, 100000) b;";
 
-/// A program in a terminal.
+/// A program that runs in a terminal, whose screen a thread reads.
 struct Terminal {
     child: Child,
     keys: ChildStdin,

@@ -1,8 +1,8 @@
 //! The feed of a bucket's indexes, driven a turn at a time.
 //!
 //! Owns: the group of indexes that are online, the group that is built, those that wait for the
-//! next build, and the steps when memory is short. A group that is built has streams of its
-//! own; once it has what the online group has, its indexes join that and its streams end. So an
+//! next build, and the steps when memory is short. A group that is built has its
+//! streams; once it has what the online group has, its indexes join that and its streams end. So an
 //! index costs a second cursor only while it is built.
 //!
 //! Invariants: an index joins only with the changes of every vbucket that the online group has; an

@@ -81,8 +81,8 @@ fn a_waiting_statement_ends_with_its_time() {
 }
 
 // Each statement that waits has a connection, which only the port for queries takes so many of.
-/// One more than run and wait. No other statement is sent meanwhile: it would take the place of one
-/// of these, and leave it later.
+/// One more than run and wait. No other statement is sent until then: it would take the place of
+/// one of these, and leave it later.
 #[test]
 fn a_full_queue_answers_429_and_retry() {
     const CLIENTS: usize = STATEMENTS_MAX + QUERIES_WAITING_MAX + 1;

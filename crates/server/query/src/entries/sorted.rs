@@ -40,7 +40,7 @@ pub struct IndexEntries {
     memory: Arc<EntryMemory>,
 }
 
-/// See [`IndexEntries::block_at`].
+/// A block that [`IndexEntries::block_at`] copied.
 #[derive(Default)]
 pub struct BlockCopy {
     pub entries: Vec<(Box<[u8]>, usize)>,

@@ -22,7 +22,7 @@ pub const TABLE: &[Function] = &[
     strict("CONTAINS_TOKEN_LIKE", 2, 3, |args, rt| {
         let Some(pattern) = args[1].as_text() else { return Ok(QueryValue::Null) };
         let like = rt.like(pattern, &Text::from("\\"))?;
-        any_text(args, rt, |text| like.matches(text.as_bytes(), rt))
+        any_text(args, rt, |text| like.matches(text.as_bytes(), &mut |bytes| rt.work(bytes)))
     }),
     strict("CONTAINS_TOKEN_REGEXP", 2, 3, |args, rt| {
         let Some(pattern) = args[1].as_text() else { return Ok(QueryValue::Null) };

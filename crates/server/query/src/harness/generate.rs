@@ -51,8 +51,8 @@ fn value(choices: &mut Choices<'_>, depth: usize) -> Value {
     match choices.below(if depth == 0 { 8 } else { 11 }) {
         0 => Value::Null,
         1 => Value::Bool(choices.chance(2)),
-        2 | 3 | 4 => number(choices),
-        5 | 6 | 7 => Value::from(choices.pick(&TEXTS)),
+        2..=4 => number(choices),
+        5..=7 => Value::from(choices.pick(&TEXTS)),
         8 | 9 => {
             let count = choices.below(4);
             Value::from((0..count).map(|_| value(choices, depth - 1)).collect::<Vec<_>>())

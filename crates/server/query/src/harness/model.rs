@@ -46,7 +46,7 @@ fn boolean(flag: bool) -> ModelValue {
 /// A number: a whole float within 64 bits is an integer.
 fn float(number: f64) -> ModelValue {
     let whole = number.fract() == 0.0
-        && (-9.223_372_036_854_775_8e18..9.223_372_036_854_775_8e18).contains(&number);
+        && (-9.223_372_036_854_776e18..9.223_372_036_854_776e18).contains(&number);
     match whole {
         true => Some(Value::from(number as i64)),
         false => Number::from_f64(number).map(Value::Number),

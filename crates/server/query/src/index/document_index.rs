@@ -123,7 +123,8 @@ impl DocumentIndex {
     }
 
     /// Reads the documents of some hundred entries from `from` on and removes stale entries. An
-    /// entry whose document cannot be read stays. Answers where the next ones begin; none after the last. A sweep begins with no bytes.
+    /// entry whose document cannot be read stays. Answers where the next ones begin; none after the
+    /// last. A sweep begins with no bytes.
     pub fn sweep_block(&self, from: &[u8], keyspace: &dyn Keyspace) -> Option<Vec<u8>> {
         if from.is_empty() {
             self.stale.store(0, Ordering::Relaxed);

@@ -291,7 +291,7 @@ impl World {
             0..=44 => self.operate(),
             45..=69 => self.receive(),
             70..=79 => self.flush(),
-            80..=84 => _ = self.backfill(),
+            80..=84 => self.backfill(),
             85..=88 => self.link = None,
             89..=91 => self.kill(1),
             92..=93 => self.kill(0),

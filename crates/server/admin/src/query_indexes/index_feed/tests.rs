@@ -19,7 +19,7 @@ use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 use super::super::fed_index::FedIndex;
 use super::super::feed_progress::FeedProgress;
-use super::super::index_memory::IndexMemory;
+use super::super::index_reservation::IndexReservation;
 use super::super::large_documents::LargeDocuments;
 use super::super::sweep_reader::SweptCollection;
 use super::{FeedTurn, IndexFeed};
@@ -110,7 +110,7 @@ impl World {
             condition: condition.map(str::to_owned),
             ..IndexDefinition::default()
         };
-        let memory = Arc::new(IndexMemory::new(&self.own, &definition).unwrap());
+        let memory = Arc::new(IndexReservation::new(&self.own, &definition).unwrap());
         let entries = DocumentIndex::new(definition, memory).unwrap();
         let progress = Arc::clone(&self.progress);
         let index = Arc::new(FedIndex::new(CollectionId::DEFAULT, entries, progress));

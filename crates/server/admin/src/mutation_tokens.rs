@@ -1,9 +1,9 @@
 //! Mutation tokens that a statement has to see (`at_plus`).
 //!
 //! Owns: the form of `scan_vectors`, and the check against the vbuckets of this node. A scan sees
-//! every acknowledged write at once, and a scan by index waits for the index ([`wanted`]). A token that is not reached names a
-//! write that a crash lost, and its statement is refused. Vbuckets of other nodes are not checked,
-//! because a statement that reads them is refused anyway.
+//! every acknowledged write at once, and a scan by index waits for the index ([`wanted`]). A token
+//! that is not reached names a write that a crash lost, and its statement is refused. Vbuckets of
+//! other nodes are not checked, because a statement that reads them is refused anyway.
 
 use oribi_query::{Consistency, QueryError, Result};
 use oribi_types::{Seqno, VbUuid, Vbid};

@@ -13,23 +13,23 @@ const TREE_BYTES_PER_TEXT_BYTE: usize = 16;
 const TABLE_BYTES: usize = 8 << 10;
 
 /// See the module text.
-pub(super) struct IndexMemory {
+pub(super) struct IndexReservation {
     bucket: Arc<Bucket>,
     own_bytes: u64,
 }
 
-impl IndexMemory {
+impl IndexReservation {
     /// Memory for an index of a definition; none if not even its tables fit.
-    pub fn new(bucket: &Arc<Bucket>, definition: &IndexDefinition) -> Option<IndexMemory> {
+    pub fn new(bucket: &Arc<Bucket>, definition: &IndexDefinition) -> Option<IndexReservation> {
         let text: usize = definition.keys.iter().map(String::len).sum();
         let text = text + definition.condition.as_ref().map_or(0, String::len);
         let own_bytes = (TABLE_BYTES + TREE_BYTES_PER_TEXT_BYTE * text) as u64;
         let is_reserved = bucket.reserve_for_index(own_bytes);
-        is_reserved.then(|| IndexMemory { bucket: Arc::clone(bucket), own_bytes })
+        is_reserved.then(|| IndexReservation { bucket: Arc::clone(bucket), own_bytes })
     }
 }
 
-impl MemoryBudget for IndexMemory {
+impl MemoryBudget for IndexReservation {
     fn reserve(&self, bytes: usize) -> bool {
         self.bucket.reserve_for_index(bytes as u64)
     }
@@ -39,7 +39,7 @@ impl MemoryBudget for IndexMemory {
     }
 }
 
-impl Drop for IndexMemory {
+impl Drop for IndexReservation {
     fn drop(&mut self) {
         self.bucket.release_from_index(self.own_bytes);
     }
