@@ -3,7 +3,7 @@
 //! It owns only the choice of the form; the server crate resolves and prints.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use oribi_config::{Resolved, arguments, misspelt_variables, resolve, to_json, to_toml};
+use oribi_config::{ResolvedSettings, arguments, misspelt_variables, resolve, to_json, to_toml};
 
 use crate::print;
 
@@ -34,7 +34,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 /// Resolves the settings with the environment of this process.
-pub fn resolve_here(matches: &ArgMatches) -> anyhow::Result<Resolved> {
+pub fn resolve_here(matches: &ArgMatches) -> anyhow::Result<ResolvedSettings> {
     Ok(resolve(matches, |name| std::env::var_os(name))?)
 }
 

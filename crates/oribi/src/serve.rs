@@ -21,7 +21,7 @@ use anyhow::Context;
 use clap::{ArgMatches, Command};
 #[cfg(feature = "admin")]
 use oribi_admin::start_server;
-use oribi_config::{Resolved, Settings, arguments};
+use oribi_config::{ResolvedSettings, Settings, arguments};
 use oribi_server::bucket_settings;
 use oribi_server::{Addresses, Administrator, Server};
 use oribi_system::data_file::write_atomically;
@@ -165,7 +165,7 @@ fn await_end(
 }
 
 /// Warns of settings that the server cannot follow.
-fn warn_of_ignored(resolved: &Resolved, server: &Server) {
+fn warn_of_ignored(resolved: &ResolvedSettings, server: &Server) {
     for ignored in bucket_settings::review(resolved, &server.context().buckets) {
         tracing::warn!("{ignored}");
     }

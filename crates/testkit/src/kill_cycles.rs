@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use oribi_types::{CollectionId, Vbid};
 
-use crate::ack_log::{AckLog, Ending, Recovered, Tally};
+use crate::ack_log::{AckLog, Ending, Tally, VbucketReport};
 use crate::http::HttpClient;
 use crate::poll::PATIENCE;
 use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection};
@@ -263,7 +263,7 @@ impl KillCycles {
         self.check()
     }
 
-    fn ask_recovered(&self) -> Result<BTreeMap<Vbid, Recovered>> {
+    fn ask_recovered(&self) -> Result<BTreeMap<Vbid, VbucketReport>> {
         recovered(&mut RawConnection::login(self.server.port())?)
     }
 

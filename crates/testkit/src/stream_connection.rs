@@ -29,14 +29,14 @@ pub const SMALL_WINDOW_BYTES: u32 = 32 << 10;
 
 /// Something that the server said about a vbucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct StreamMessage {
     pub vbid: Vbid,
-    pub what: What,
+    pub what: MessageKind,
 }
 
 /// What a server says on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum MessageKind {
     /// The stream is open; these are the vbucket's histories, newest first.
     Opened(Vec<(VbUuid, Seqno)>),
     /// The stream is refused: the consumer has to forget everything beyond this seqno.
@@ -109,8 +109,8 @@ impl StreamConnection {
         &mut self.raw
     }
 
-    /// Requests a stream; the answer comes as [`What::Opened`], [`What::Rollback`] or
-    /// [`What::Refused`].
+    /// Requests a stream; the answer comes as [`MessageKind::Opened`], [`MessageKind::Rollback`] or
+    /// [`MessageKind::Refused`].
     pub fn request(
         &mut self,
         vbid: Vbid,
@@ -126,7 +126,7 @@ impl StreamConnection {
     }
 
     /// Waits for the next message, answers no-ops and acknowledges what was read.
-    pub fn hear(&mut self) -> Result<Heard> {
+    pub fn hear(&mut self) -> Result<StreamMessage> {
         loop {
             let bytes = self.raw.receive_frame()?;
             let frame = Frame::whole(&bytes).context("the parts of a frame contradict")?;
@@ -146,7 +146,7 @@ impl StreamConnection {
                 bail!("vbucket {} has opaque {:x}", head.vbid, head.opaque);
             }
             self.acknowledge(bytes.len() as u32)?;
-            return Ok(Heard { vbid: head.vbid, what: what(said)? });
+            return Ok(StreamMessage { vbid: head.vbid, what: what(said)? });
         }
     }
 
@@ -188,7 +188,7 @@ fn demand(raw: &mut RawConnection, request: &Request) -> Result<()> {
 }
 
 /// The answer to a stream request; `None` for other answers.
-fn answer(frame: &Frame<'_>) -> Result<Option<Heard>> {
+fn answer(frame: &Frame<'_>) -> Result<Option<StreamMessage>> {
     if frame.header.opcode != Opcode::DcpStreamReq as u8 {
         return Ok(None);
     }
@@ -197,20 +197,20 @@ fn answer(frame: &Frame<'_>) -> Result<Option<Heard>> {
     let what = match Status::from_u16(code).with_context(|| format!("status {code:x}"))? {
         Status::Success => {
             let log = FailoverLog::decode(frame.value).context("a cut failover log")?;
-            What::Opened(log.entries().collect())
+            MessageKind::Opened(log.entries().collect())
         }
-        Status::Rollback => {
-            What::Rollback(decode_rollback(frame.value).context("a rollback without a seqno")?)
-        }
-        status => What::Refused(status),
+        Status::Rollback => MessageKind::Rollback(
+            decode_rollback(frame.value).context("a rollback without a seqno")?,
+        ),
+        status => MessageKind::Refused(status),
     };
-    Ok(Some(Heard { vbid, what }))
+    Ok(Some(StreamMessage { vbid, what }))
 }
 
-fn what(said: Message<'_>) -> Result<What> {
+fn what(said: Message<'_>) -> Result<MessageKind> {
     Ok(match said {
-        Message::SnapshotMarker(marker) => What::Marker(marker),
-        Message::Mutation(it) => What::Document(document(
+        Message::SnapshotMarker(marker) => MessageKind::Marker(marker),
+        Message::Mutation(it) => MessageKind::Document(document(
             it.extras.by_seqno,
             it.key,
             it.cas,
@@ -218,15 +218,15 @@ fn what(said: Message<'_>) -> Result<What> {
             Some(it.value),
         )?),
         Message::Deletion(it) => {
-            What::Document(document(it.extras.by_seqno, it.key, it.cas, it.datatype, None)?)
+            MessageKind::Document(document(it.extras.by_seqno, it.key, it.cas, it.datatype, None)?)
         }
         Message::Expiration(it) => {
             let gone = document(it.extras.by_seqno, it.key, it.cas, it.datatype, None)?;
-            What::Document(HeardDocument { is_expired: true, ..gone })
+            MessageKind::Document(HeardDocument { is_expired: true, ..gone })
         }
         Message::SystemEvent(event) => event_of(&event),
-        Message::SeqnoAdvanced(seqno) => What::Advanced(seqno),
-        Message::StreamEnd(reason) => What::End(reason),
+        Message::SeqnoAdvanced(seqno) => MessageKind::Advanced(seqno),
+        Message::StreamEnd(reason) => MessageKind::End(reason),
         Message::Noop => bail!("a no-op belongs to no stream"),
     })
 }
@@ -250,11 +250,11 @@ fn document(
     })
 }
 
-fn event_of(event: &SystemEvent<'_>) -> What {
+fn event_of(event: &SystemEvent<'_>) -> MessageKind {
     let collection = match event.change {
         EventChange::CollectionBegin { collection, .. }
         | EventChange::CollectionEnd { collection } => Some(collection),
         EventChange::ScopeBegin { .. } | EventChange::ScopeEnd => None,
     };
-    What::Event { seqno: event.by_seqno, scope: event.scope, collection }
+    MessageKind::Event { seqno: event.by_seqno, scope: event.scope, collection }
 }

@@ -15,7 +15,7 @@ use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras, Stre
 use oribi_protocol::status::Status;
 use oribi_types::{Seqno, VbUuid, Vbid};
 
-use crate::stream_connection::{Heard, HeardDocument, StreamConnection, What};
+use crate::stream_connection::{HeardDocument, MessageKind, StreamConnection, StreamMessage};
 
 /// Pause before a request that was refused for the moment is sent again.
 const BACK_OFF: Duration = Duration::from_millis(20);
@@ -96,20 +96,25 @@ impl StreamCopy {
             position.is_some_and(|position| position.is_open && position.seqno >= *seqno)
         };
         while !seqnos.iter().all(|place| is_there(place, self)) {
-            let Heard { vbid, what } = connection.hear()?;
+            let StreamMessage { vbid, what } = connection.hear()?;
             self.take(connection, vbid, what)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, connection: &mut StreamConnection, vbid: Vbid, what: What) -> Result<()> {
+    fn take(
+        &mut self,
+        connection: &mut StreamConnection,
+        vbid: Vbid,
+        what: MessageKind,
+    ) -> Result<()> {
         let position = self.positions.entry(vbid).or_default();
         match what {
-            What::Opened(log) => {
+            MessageKind::Opened(log) => {
                 position.uuid = log.first().map_or(VbUuid(0), |newest| newest.0);
                 position.is_open = true;
             }
-            What::Rollback(to) => {
+            MessageKind::Rollback(to) => {
                 ensure!(to < position.seqno, "{vbid}: sent back to {to:?} from {position:?}");
                 (position.seqno, position.snapshot) = (to, (to, to));
                 self.changes.retain(|(of, it)| *of != vbid || it.seqno <= to);
@@ -117,23 +122,25 @@ impl StreamCopy {
                 self.request(connection, vbid)?;
             }
             // The vbucket still loads, or memory is short.
-            What::Refused(Status::Etmpfail | Status::Enomem) => {
+            MessageKind::Refused(Status::Etmpfail | Status::Enomem) => {
                 thread::sleep(BACK_OFF);
                 self.request(connection, vbid)?;
             }
-            What::Refused(status) => bail!("{vbid} is refused: {status:?}"),
-            What::End(reason) => bail!("the stream of {vbid} ended: {reason:?}"),
-            What::Marker(marker) => {
+            MessageKind::Refused(status) => bail!("{vbid} is refused: {status:?}"),
+            MessageKind::End(reason) => bail!("the stream of {vbid} ended: {reason:?}"),
+            MessageKind::Marker(marker) => {
                 let (start, end) = (marker.start, marker.end);
                 ensure!(end > position.seqno, "{vbid}: {marker:?} at {position:?}");
                 position.marker = Some((start, end));
                 self.from_disk += u64::from(marker.flags.has(MarkerFlags::DISK));
             }
-            What::Document(document) => {
+            MessageKind::Document(document) => {
                 position.advance(vbid, document.seqno)?;
                 self.changes.push((vbid, document));
             }
-            What::Event { seqno, .. } | What::Advanced(seqno) => position.advance(vbid, seqno)?,
+            MessageKind::Event { seqno, .. } | MessageKind::Advanced(seqno) => {
+                position.advance(vbid, seqno)?
+            }
         }
         Ok(())
     }

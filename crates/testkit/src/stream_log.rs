@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use oribi_protocol::dcp::stream_request::StreamRequestExtras;
 use oribi_types::{Cas, Seqno, VbUuid, Vbid};
 
-use crate::ack_log::{AckLog, Recovered, ValueHash, Violation, value_hash};
+use crate::ack_log::{AckLog, ValueHash, VbucketReport, Violation, value_hash};
 use vbucket_stream::{VbucketStream, Version};
 
 /// Most violations that are kept; one bug causes thousands.
@@ -70,7 +70,7 @@ impl StreamLog {
     }
 
     /// A server has started and reports what it has.
-    pub fn restarted(&mut self, recovered: &BTreeMap<Vbid, Recovered>) {
+    pub fn restarted(&mut self, recovered: &BTreeMap<Vbid, VbucketReport>) {
         for (vbid, found) in recovered {
             self.vbuckets.entry(*vbid).or_default().restarted(found.clone());
         }
@@ -117,7 +117,7 @@ impl StreamLog {
     }
 
     /// True when every vbucket has come to the seqno that is given for it, and to a snapshot's end.
-    pub fn has_reached(&self, seqnos: &BTreeMap<Vbid, Recovered>) -> bool {
+    pub fn has_reached(&self, seqnos: &BTreeMap<Vbid, VbucketReport>) -> bool {
         seqnos.iter().all(|(vbid, found)| {
             let stream = self.vbuckets.get(vbid);
             let known = stream.map_or(Seqno(0), VbucketStream::seqno);

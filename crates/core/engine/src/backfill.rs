@@ -120,7 +120,7 @@ struct Job {
 }
 
 #[derive(Default)]
-struct Counts {
+struct BackfillCounts {
     running: AtomicU64,
     scans: AtomicU64,
     streams: AtomicU64,
@@ -138,7 +138,7 @@ pub(crate) struct Backfiller {
     /// Bytes in all inboxes; a chunk counts in each.
     in_inboxes: Arc<AtomicU64>,
     threads: Mutex<Vec<Thread>>,
-    counts: Counts,
+    counts: BackfillCounts,
     /// The budget for large records; unset in processes without readers outside of the engine.
     reader_memory: OnceLock<Arc<dyn ReaderMemory>>,
 }

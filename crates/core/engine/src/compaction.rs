@@ -136,7 +136,7 @@ struct Hand {
 }
 
 /// The round under way.
-struct Running {
+struct CompactionRound {
     round: Round,
     /// The buckets of the round, `None` for those that have left.
     sources: Vec<Option<Arc<Bucket>>>,
@@ -146,7 +146,7 @@ struct Running {
 }
 
 struct State {
-    running: Option<Running>,
+    running: Option<CompactionRound>,
     /// Rounds without gain, or without a chunk that is worth it, since the last one that gained.
     failures: u32,
     ended: Timestamp,
@@ -176,8 +176,13 @@ impl State {
             return false;
         };
         let sources = SOURCES.lock().iter().cloned().map(Some).collect();
-        self.running =
-            Some(Running { round, sources, is_counting: true, hand: Hand::default(), begun: now });
+        self.running = Some(CompactionRound {
+            round,
+            sources,
+            is_counting: true,
+            hand: Hand::default(),
+            begun: now,
+        });
         true
     }
 
@@ -226,7 +231,7 @@ impl State {
     }
 }
 
-impl Running {
+impl CompactionRound {
     /// Works on the groups under the hand and moves it on; true when it has passed the last one.
     fn advance(&mut self, now: Timestamp) -> bool {
         let Hand { source, vbucket, .. } = self.hand;

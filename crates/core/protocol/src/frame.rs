@@ -207,7 +207,7 @@ pub struct Frame<'a> {
 
 /// The result of [`decode`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Decoded<'a> {
+pub enum DecodedFrame<'a> {
     /// More bytes are needed.
     Incomplete {
         /// Total bytes from the frame's start: 24 while the header is incomplete, then the whole
@@ -227,18 +227,18 @@ pub enum Decoded<'a> {
 ///
 /// It reports a wrong first byte at once, without waiting for a whole header.
 #[inline]
-pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, FrameError> {
+pub fn decode(bytes: &[u8]) -> Result<DecodedFrame<'_>, FrameError> {
     let Some((header_bytes, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return match bytes.first() {
             Some(&magic) if Magic::from_u8(magic).is_none() => Err(FrameError::UnknownMagic(magic)),
-            _ => Ok(Decoded::Incomplete { needed: HEADER_BYTES }),
+            _ => Ok(DecodedFrame::Incomplete { needed: HEADER_BYTES }),
         };
     };
     let header = Header::decode(header_bytes)?;
     let needed = header.frame_bytes();
     match Frame::from_body(header, rest) {
-        Some(frame) => Ok(Decoded::Complete { frame, consumed: needed }),
-        None => Ok(Decoded::Incomplete { needed }),
+        Some(frame) => Ok(DecodedFrame::Complete { frame, consumed: needed }),
+        None => Ok(DecodedFrame::Incomplete { needed }),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::dcp::open::OpenExtras;
 use crate::dcp::stream_request::StreamRequestExtras;
 use crate::dcp::vb_seqnos::VbSeqnosExtras;
 use crate::dcp::{StreamHead, decode_buffer_ack};
-use crate::frame::{self, Decoded, Frame, FrameError, Header};
+use crate::frame::{self, DecodedFrame, Frame, FrameError, Header};
 use crate::frame_info;
 use crate::leb128;
 use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES, READ_BLOCK_BYTES};
@@ -105,7 +105,7 @@ fn read_chunked(
         if is_final || rest.is_empty() {
             return Reading { frames, end };
         }
-        if let Ok(Decoded::Incomplete { needed }) = frame::decode(buffer.unread()) {
+        if let Ok(DecodedFrame::Incomplete { needed }) = frame::decode(buffer.unread()) {
             buffer.reserve_frame(needed);
         }
         // Any generator will do, as long as the same input gives the same chunks.
@@ -132,12 +132,12 @@ fn check_buffer(buffer: &ReadBuffer) {
 /// One frame from the front, or why there is none.
 fn step(bytes: &[u8]) -> Result<(usize, Header, u32), End> {
     match frame::decode(bytes) {
-        Ok(Decoded::Complete { frame, consumed }) => {
+        Ok(DecodedFrame::Complete { frame, consumed }) => {
             assert_eq!(consumed, frame.header.frame_bytes());
             check_frame(&frame, &bytes[..consumed]);
             Ok((consumed, frame.header, hash_parts(&frame)))
         }
-        Ok(Decoded::Incomplete { needed }) => {
+        Ok(DecodedFrame::Incomplete { needed }) => {
             assert!(needed > bytes.len(), "an incomplete frame needs more than there is");
             Err(match needed {
                 _ if bytes.is_empty() => End::Clean,

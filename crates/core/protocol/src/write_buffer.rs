@@ -41,8 +41,8 @@ pub trait PinnedBytes {
     /// Produces the bytes after the first `sent` ones, if any remain and they are not in memory.
     ///
     /// # Errors
-    /// [`Broken`]: the rest can never be produced.
-    fn make_ready(&mut self, _sent: usize) -> Result<(), Broken> {
+    /// [`BrokenValue`]: the rest can never be produced.
+    fn make_ready(&mut self, _sent: usize) -> Result<(), BrokenValue> {
         Ok(())
     }
 }
@@ -59,10 +59,10 @@ impl<V: AsRef<[u8]>> PinnedBytes for V {
 
 /// The rest of an announced value cannot be produced, so the stream cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Broken;
+pub struct BrokenValue;
 
 #[derive(Debug)]
-struct Pinned<V> {
+struct QueuedValue<V> {
     position: u64,
     value: V,
 }
@@ -73,7 +73,7 @@ pub struct WriteBuffer<V> {
     bytes: Vec<u8>,
     base: u64,
     sent: u64,
-    pinned: VecDeque<Pinned<V>>,
+    pinned: VecDeque<QueuedValue<V>>,
     /// Bytes of the first pinned value that are already sent.
     front_sent: usize,
     /// Unsent bytes of all pinned values.
@@ -135,16 +135,16 @@ impl<V: PinnedBytes> WriteBuffer<V> {
         }
         self.pinned_bytes += bytes;
         let position = self.base + self.bytes.len() as u64;
-        self.pinned.push_back(Pinned { position, value });
+        self.pinned.push_back(QueuedValue { position, value });
     }
 
     /// Produces the next piece of a value that is produced while sending. Call it before each
     /// gather.
     ///
     /// # Errors
-    /// [`Broken`]: an announced value cannot be sent.
+    /// [`BrokenValue`]: an announced value cannot be sent.
     #[inline]
-    pub fn make_ready(&mut self) -> Result<(), Broken> {
+    pub fn make_ready(&mut self) -> Result<(), BrokenValue> {
         match self.pinned.front_mut() {
             Some(front) => front.value.make_ready(self.front_sent),
             None => Ok(()),

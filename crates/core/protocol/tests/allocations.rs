@@ -12,7 +12,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;
 
-use oribi_protocol::frame::{self, Decoded};
+use oribi_protocol::frame::{self, DecodedFrame};
 use oribi_protocol::frame_info;
 use oribi_protocol::leb128;
 use oribi_protocol::opcode::Opcode;
@@ -69,7 +69,7 @@ fn durable_set() -> Vec<u8> {
 fn decoding_allocates_nothing() {
     let bytes = durable_set();
     let count = allocations(|| {
-        let Ok(Decoded::Complete { frame, .. }) = frame::decode(black_box(&bytes)) else {
+        let Ok(DecodedFrame::Complete { frame, .. }) = frame::decode(black_box(&bytes)) else {
             panic!("a whole frame decodes");
         };
         black_box(frame_info::decode(frame.framing)).expect("the frame infos are valid");
@@ -103,7 +103,7 @@ fn reading_in_a_steady_state_allocates_nothing() {
         for chunk in std::iter::repeat_n(&bytes[..], 200).flat_map(|frame| frame.chunks(333)) {
             buffer.spare(chunk.len())[..chunk.len()].copy_from_slice(chunk);
             buffer.commit(chunk.len());
-            while let Ok(Decoded::Complete { consumed, .. }) = frame::decode(buffer.unread()) {
+            while let Ok(DecodedFrame::Complete { consumed, .. }) = frame::decode(buffer.unread()) {
                 buffer.consume(consumed);
                 frames += 1;
             }

@@ -106,11 +106,11 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use self::batches::Batches;
 use self::files::{LogDirectory, RealDirectory};
 use self::index::IndexMemory;
-use self::load::Stretch;
+use self::load::RecordStretch;
 use self::log::Log;
 use self::member::{LogMember, log_of};
 use self::opening::LogOpening;
-use self::planted::Planted;
+use self::planted::PlantedBug;
 use self::scan::LogScan;
 use self::shard::Shard;
 use crate::counters::Counters;
@@ -169,7 +169,7 @@ impl LogStore {
         let at_once = std::thread::available_parallelism().map_or(1, usize::from);
         let open = |openings| opening::side_by_side(openings, at_once);
         let mut store =
-            LogStore::open_logs(files, directory.found(), &options, Planted::default(), open)?;
+            LogStore::open_logs(files, directory.found(), &options, PlantedBug::default(), open)?;
         directory.mark_ready()?;
         store._directory = Some(directory);
         Ok(store)
@@ -195,7 +195,7 @@ impl LogStore {
                 .collect(),
         };
         let options = LogOptions { compacts_in_background: false, ..options.clone() };
-        LogStore::open_logs(files, found, &options, Planted::with(bug), opening::in_turn)
+        LogStore::open_logs(files, found, &options, PlantedBug::with(bug), opening::in_turn)
     }
 
     /// Opens the logs in these directories, by number; `open` decides how many at once.
@@ -203,7 +203,7 @@ impl LogStore {
         files: Vec<Arc<dyn LogDirectory>>,
         found: DirectoryState,
         options: &LogOptions,
-        planted: Planted,
+        planted: PlantedBug,
         open: impl FnOnce(Vec<LogOpening>) -> Result<Vec<Log>, StoreError>,
     ) -> Result<LogStore, StoreError> {
         let (counters, index_memory) = (Arc::default(), IndexMemory::default());
@@ -387,7 +387,8 @@ impl KvStore for LogStore {
                 self.log_of(vbid).scan_keys(vbid, &mut |record| values.show(vbid, record, visit))
             }
             LoadPartKind::Own(part) => {
-                let stretch = part.downcast::<Stretch>().map_err(|_| StoreError::foreign_part())?;
+                let stretch =
+                    part.downcast::<RecordStretch>().map_err(|_| StoreError::foreign_part())?;
                 let shard = self.shards.get(stretch.log).ok_or_else(StoreError::foreign_part)?;
                 shard
                     .log

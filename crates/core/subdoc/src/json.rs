@@ -18,7 +18,7 @@ mod numbers;
 mod order;
 
 use brackets::Brackets;
-use carry::Behind;
+use carry::PreviousMask;
 use numbers::Numbers;
 use order::{Order, TokenMasks};
 
@@ -78,7 +78,7 @@ struct Check<'a> {
     quotes: u64,
     /// From each opening quote of this block to the byte before the closing one.
     inside: u64,
-    scalars: Behind,
+    scalars: PreviousMask,
     brackets: Brackets,
     numbers: Numbers,
     order: Order,
@@ -95,7 +95,7 @@ impl<'a> Check<'a> {
             ended: if values == Values::Scalar { u64::MAX } else { 0 },
             quotes: 0,
             inside: 0,
-            scalars: Behind::default(),
+            scalars: PreviousMask::default(),
             brackets: Brackets::new(),
             numbers: Numbers::default(),
             order: Order::default(),

@@ -21,7 +21,7 @@ const PAIR_BYTES: usize = LENGTH_BYTES + 2;
 
 /// A block that does not match its lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Malformed;
+pub struct MalformedBlock;
 
 /// The attributes of one document, borrowed, with checked lengths.
 #[derive(Clone, Copy, Default, Debug)]
@@ -45,7 +45,7 @@ pub fn is_system(key: &[u8]) -> bool {
 ///
 /// # Errors
 /// When the block is longer than the value.
-pub fn body_of(value: &[u8]) -> Result<&[u8], Malformed> {
+pub fn body_of(value: &[u8]) -> Result<&[u8], MalformedBlock> {
     block_and_body(value).map(|(_, body)| body)
 }
 
@@ -54,22 +54,22 @@ pub fn body_of(value: &[u8]) -> Result<&[u8], Malformed> {
 ///
 /// # Errors
 /// When a length does not fit, a zero byte is missing, or a key is empty or not UTF-8.
-pub fn split(value: &[u8]) -> Result<(Xattrs<'_>, &[u8]), Malformed> {
+pub fn split(value: &[u8]) -> Result<(Xattrs<'_>, &[u8]), MalformedBlock> {
     let (pairs, body) = block_and_body(value)?;
     let mut rest = pairs;
     while !rest.is_empty() {
-        let (key, _, behind) = first_pair(rest).ok_or(Malformed)?;
+        let (key, _, behind) = first_pair(rest).ok_or(MalformedBlock)?;
         if key.is_empty() || std::str::from_utf8(key).is_err() {
-            return Err(Malformed);
+            return Err(MalformedBlock);
         }
         rest = behind;
     }
     Ok((Xattrs { pairs }, body))
 }
 
-fn block_and_body(value: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
-    let (length, rest) = value.split_first_chunk().ok_or(Malformed)?;
-    rest.split_at_checked(u32::from_be_bytes(*length) as usize).ok_or(Malformed)
+fn block_and_body(value: &[u8]) -> Result<(&[u8], &[u8]), MalformedBlock> {
+    let (length, rest) = value.split_first_chunk().ok_or(MalformedBlock)?;
+    rest.split_at_checked(u32::from_be_bytes(*length) as usize).ok_or(MalformedBlock)
 }
 
 /// Key and value of the first pair, and the rest.
@@ -203,7 +203,7 @@ fn put_length(out: &mut Vec<u8>, length: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Malformed, XattrDraft, Xattrs, body_of, is_system, split};
+    use super::{MalformedBlock, XattrDraft, Xattrs, body_of, is_system, split};
 
     /// A pair whose length field is one byte too long for its value.
     const VALUE: &[u8] = b"\0\0\0\x18\0\0\0\x09_sync\0{}\0\0\0\0\x07k\0\"v\"\0\0body";
@@ -231,14 +231,14 @@ mod tests {
         let value = b"\0\0\0\x0a\0\0\0\x06k\0\"v\"\0";
         assert!(split(value).is_ok());
         for cut in 0..value.len() {
-            assert_eq!(split(&value[..cut]).unwrap_err(), Malformed, "cut to {cut}");
+            assert_eq!(split(&value[..cut]).unwrap_err(), MalformedBlock, "cut to {cut}");
         }
         for (at, byte) in [(3, 9), (3, 11), (7, 5), (7, 7), (8, 0), (8, 0xff), (13, 1)] {
             let mut bad = value.to_vec();
             bad[at] = byte;
-            assert_eq!(split(&bad).unwrap_err(), Malformed, "byte {at} is {byte}");
+            assert_eq!(split(&bad).unwrap_err(), MalformedBlock, "byte {at} is {byte}");
         }
-        assert_eq!(split(b"\xff\xff\xff\xff").unwrap_err(), Malformed);
+        assert_eq!(split(b"\xff\xff\xff\xff").unwrap_err(), MalformedBlock);
         assert!(split(b"\0\0\0\0rest").unwrap().0.is_empty());
     }
 

@@ -52,7 +52,7 @@ static RUNNING: Mutex<(u64, BTreeMap<u64, String>)> = Mutex::new((0, BTreeMap::n
 
 /// A job has panicked. The log has the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Panicked;
+pub struct JobPanic;
 
 /// Starts a thread that owns state.
 ///
@@ -65,8 +65,8 @@ pub fn spawn<R: Send + 'static>(
     watch_panics();
     let name = name.into();
     std::thread::Builder::new().name(name.clone()).spawn(move || {
-        let _listed = Listed::new(name);
-        let _standing = Restored::set(Standing::OwnsState);
+        let _listed = ThreadListing::new(name);
+        let _standing = StandingGuard::set(Standing::OwnsState);
         work()
     })
 }
@@ -75,14 +75,14 @@ pub fn spawn<R: Send + 'static>(
 ///
 /// # Errors
 /// It panicked.
-pub fn job<R>(what: &'static str, work: impl FnOnce() -> R) -> Result<R, Panicked> {
+pub fn job<R>(what: &'static str, work: impl FnOnce() -> R) -> Result<R, JobPanic> {
     watch_panics();
-    let _standing = Restored::set(Standing::Job);
+    let _standing = StandingGuard::set(Standing::Job);
     let done = catch_unwind(AssertUnwindSafe(|| {
         plant(what);
         work()
     }));
-    done.map_err(|_| Panicked)
+    done.map_err(|_| JobPanic)
 }
 
 /// [`job`] for work that waits in between.
@@ -97,7 +97,7 @@ pub struct JobFuture<F> {
 }
 
 impl<F: Future> Future for JobFuture<F> {
-    type Output = Result<F::Output, Panicked>;
+    type Output = Result<F::Output, JobPanic>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (what, future) = (self.what, &mut self.future);
@@ -152,33 +152,33 @@ fn judge(panic: &PanicHookInfo<'_>) {
 }
 
 /// A standing until this value goes.
-struct Restored(Standing);
+struct StandingGuard(Standing);
 
-impl Restored {
-    fn set(standing: Standing) -> Restored {
-        Restored(STANDING.replace(standing))
+impl StandingGuard {
+    fn set(standing: Standing) -> StandingGuard {
+        StandingGuard(STANDING.replace(standing))
     }
 }
 
-impl Drop for Restored {
+impl Drop for StandingGuard {
     fn drop(&mut self) {
         STANDING.set(self.0);
     }
 }
 
 /// A place in the list of threads until this value goes.
-struct Listed(u64);
+struct ThreadListing(u64);
 
-impl Listed {
-    fn new(name: String) -> Listed {
+impl ThreadListing {
+    fn new(name: String) -> ThreadListing {
         let (next, names) = &mut *RUNNING.lock();
         *next += 1;
         names.insert(*next, name);
-        Listed(*next)
+        ThreadListing(*next)
     }
 }
 
-impl Drop for Listed {
+impl Drop for ThreadListing {
     fn drop(&mut self) {
         RUNNING.lock().1.remove(&self.0);
     }
@@ -213,7 +213,7 @@ mod tests {
             let is_watched = STANDING.get() == Standing::OwnsState;
             (first, second, is_watched)
         });
-        assert_eq!(thread.unwrap().join().unwrap(), (Err::<(), _>(Panicked), Ok(7), true));
+        assert_eq!(thread.unwrap().join().unwrap(), (Err::<(), _>(JobPanic), Ok(7), true));
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         });
         let mut job = Box::pin(job_future("a job", future));
         assert_eq!(job.as_mut().poll(&mut context), Poll::Pending);
-        assert_eq!(job.as_mut().poll(&mut context), Poll::Ready(Err(Panicked)));
+        assert_eq!(job.as_mut().poll(&mut context), Poll::Ready(Err(JobPanic)));
     }
 
     /// The process that panics is this test's, started again.

@@ -62,7 +62,7 @@ enum Step {
 
 /// The action to take when application data may be sent.
 #[derive(Clone, Copy)]
-enum Wish<'a> {
+enum SendAction<'a> {
     Nothing,
     Seal(&'a [u8]),
     Goodbye,
@@ -172,7 +172,7 @@ impl Session {
         let mut start = 0;
         let opened = loop {
             let sealed = &mut block[start..end];
-            let (discard, step) = self.call(sealed, Wish::Nothing, out, &mut deliver);
+            let (discard, step) = self.call(sealed, SendAction::Nothing, out, &mut deliver);
             start += discard;
             match step {
                 Ok(Step::Again) => {}
@@ -216,7 +216,7 @@ impl Session {
         if self.has_said_goodbye {
             return Err(Error::General("the session was closed".to_owned()));
         }
-        self.fulfil(Wish::Seal(plain), out)
+        self.fulfil(SendAction::Seal(plain), out)
     }
 
     /// Tells the peer that nothing more will be sent, and ignores further input. Best effort:
@@ -229,7 +229,7 @@ impl Session {
             return;
         }
         // A connection that has failed has sent its alert already.
-        let _ = self.fulfil(Wish::Goodbye, out);
+        let _ = self.fulfil(SendAction::Goodbye, out);
     }
 
     /// Makes all further calls return this error.
@@ -239,7 +239,7 @@ impl Session {
     }
 
     /// Calls rustls until it lets application data be sent.
-    fn fulfil(&mut self, wish: Wish<'_>, out: &mut SealedBytes) -> Result<(), Error> {
+    fn fulfil(&mut self, wish: SendAction<'_>, out: &mut SealedBytes) -> Result<(), Error> {
         // rustls needs the bytes again that it has seen and could not use.
         let mut partial = std::mem::take(&mut self.partial);
         let result = loop {
@@ -261,7 +261,7 @@ impl Session {
     fn call(
         &mut self,
         sealed: &mut [u8],
-        wish: Wish<'_>,
+        wish: SendAction<'_>,
         out: &mut SealedBytes,
         deliver: &mut impl FnMut(&[u8]),
     ) -> (usize, Result<Step, Error>) {
@@ -280,7 +280,7 @@ impl Session {
     /// same bytes again, so this asks only for output that rustls reports.
     fn collect_alert(&mut self, rest: &mut [u8], out: &mut SealedBytes) {
         while self.common().wants_write() {
-            let (_, step) = self.call(rest, Wish::Nothing, out, &mut |_| {});
+            let (_, step) = self.call(rest, SendAction::Nothing, out, &mut |_| {});
             if step.is_err() {
                 return;
             }
@@ -300,7 +300,7 @@ impl fmt::Debug for Session {
 /// consumed.
 fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
-    wish: Wish<'_>,
+    wish: SendAction<'_>,
     is_peer_done: &mut bool,
     out: &mut SealedBytes,
     deliver: &mut impl FnMut(&[u8]),
@@ -331,20 +331,20 @@ fn step<Data>(
             Ok(Step::Again)
         }
         ConnectionState::WriteTraffic(mut traffic) => match wish {
-            Wish::Nothing => Ok(Step::Starved),
-            Wish::Seal(plain) => {
+            SendAction::Nothing => Ok(Step::Starved),
+            SendAction::Seal(plain) => {
                 let records = plain.len().div_ceil(RECORD_BYTES);
                 let room_bytes = plain.len() + records * RECORD_OVERHEAD_BYTES;
                 write(out, room_bytes, |room| traffic.encrypt(plain, room))
             }
-            Wish::Goodbye => {
+            SendAction::Goodbye => {
                 write(out, RECORD_OVERHEAD_BYTES, |room| traffic.queue_close_notify(room))
             }
         },
         ConnectionState::BlockedHandshake => Ok(Step::Starved),
         ConnectionState::Closed => match wish {
-            Wish::Seal(_) => Err(Error::General("the session was closed".to_owned())),
-            Wish::Nothing | Wish::Goodbye => Ok(Step::Starved),
+            SendAction::Seal(_) => Err(Error::General("the session was closed".to_owned())),
+            SendAction::Nothing | SendAction::Goodbye => Ok(Step::Starved),
         },
         // Neither side enables early data, and there are no other states.
         _ => Err(Error::General("an unexpected state".to_owned())),

@@ -31,7 +31,7 @@ pub struct Owner {
 
 /// A certificate and its key in PEM.
 #[derive(Debug, Clone)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The certificate.
     pub certificate: String,
     /// The private key.
@@ -60,7 +60,7 @@ impl Authority {
     }
 
     /// Issues a certificate with a new key.
-    pub fn issue(&self, owner: &Owner) -> Issued {
+    pub fn issue(&self, owner: &Owner) -> IssuedCertificate {
         let mut params =
             CertificateParams::new(owner.hosts.clone()).expect("host names are plain text");
         params.distinguished_name.push(DnType::CommonName, owner.common_name.as_str());
@@ -77,7 +77,7 @@ impl Authority {
         }
         let key = KeyPair::generate().expect("the system has randomness");
         let certificate = params.signed_by(&key, &self.issuer).expect("the fields are sound");
-        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
+        IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 }
 
@@ -102,7 +102,7 @@ impl Owner {
     }
 }
 
-impl Issued {
+impl IssuedCertificate {
     /// Writes both to files, the key first, so that a reader of the certificate also finds its key.
     pub fn write(&self, certificate: &Path, key: &Path) {
         std::fs::write(key, &self.key).expect("the file can be written");

@@ -81,14 +81,14 @@ pub struct Scanner {
 #[derive(Debug)]
 enum State {
     Idle(Box<TabletScan>),
-    Fetching(JoinHandle<Fetched>),
+    Fetching(JoinHandle<FetchedBatch>),
     /// The next batch has arrived, but the caller has not taken it.
-    Fetched(Box<Fetched>),
+    Fetched(Box<FetchedBatch>),
     /// It ended or failed.
     Done,
 }
 
-type Fetched = (Box<TabletScan>, Result<Option<ScanBatch>, Error>);
+type FetchedBatch = (Box<TabletScan>, Result<Option<ScanBatch>, Error>);
 
 impl Scanner {
     pub(crate) fn new(spec: ScanSpec, prefetch: bool) -> Scanner {

@@ -33,7 +33,7 @@ use crate::failure::{of_cell, of_kudu, passes};
 use crate::layout::{COLUMNS, column, epoch_column, epoch_name, epoch_of};
 use crate::patience::Attempts;
 use crate::pieces::corrupt;
-use crate::reader::{LOOKUPS_AT_A_TIME, Stored, state_key};
+use crate::reader::{LOOKUPS_AT_A_TIME, StoredState, state_key};
 use crate::rows::rows_max;
 use crate::scan::Bounds;
 use crate::shared::StoreState;
@@ -72,7 +72,7 @@ impl TakingOver {
 #[derive(Debug, Default)]
 pub(crate) struct TakenPart {
     pub(crate) vbids: Vec<Vbid>,
-    pub(crate) stored: Vec<(Vbid, Stored)>,
+    pub(crate) stored: Vec<(Vbid, StoredState)>,
 }
 
 impl StoreState {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::failure::of_cell;
 use crate::layout::{COLUMNS, column};
-use crate::patience::{Attempts, Waited};
+use crate::patience::{Attempts, WaitResult};
 use crate::pieces::corrupt;
 use crate::rows::{Unit, rows_max};
 use crate::scan::Bounds;
@@ -52,8 +52,8 @@ impl StoreState {
         self.settle_undecided(writer, limit).await?;
         let read = self.get_local(name, Attempts::until(limit));
         let before = match self.patience.wait("a local document is to be read", limit, read).await {
-            Waited::Done(before) => before?,
-            Waited::TimeIsUp | Waited::Closed => {
+            WaitResult::Done(before) => before?,
+            WaitResult::TimeIsUp | WaitResult::Closed => {
                 return Err(StoreError::Io("Kudu: no answer in time; nothing was sent".into()));
             }
         };

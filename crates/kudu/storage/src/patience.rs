@@ -52,7 +52,7 @@ impl Attempts {
 
 /// The result of a wait.
 #[derive(Debug)]
-pub(crate) enum Waited<T> {
+pub(crate) enum WaitResult<T> {
     Done(T),
     /// The caller's limit has passed.
     TimeIsUp,
@@ -151,7 +151,7 @@ impl Patience {
         what: &str,
         limit: Option<Instant>,
         future: impl Future<Output = T>,
-    ) -> Waited<T> {
+    ) -> WaitResult<T> {
         let mut future = std::pin::pin!(future);
         loop {
             let mut closing = std::pin::pin!(self.closing.notified());
@@ -160,14 +160,14 @@ impl Patience {
             let report = Instant::now() + REPORT;
             let until = [end, limit].into_iter().flatten().fold(report, Instant::min);
             tokio::select! {
-                output = &mut future => return Waited::Done(output),
+                output = &mut future => return WaitResult::Done(output),
                 () = closing => {}
                 () = tokio::time::sleep_until(until) => {
                     if end.is_some_and(|end| end <= until) {
-                        return Waited::Closed;
+                        return WaitResult::Closed;
                     }
                     if limit.is_some_and(|limit| limit <= until) {
-                        return Waited::TimeIsUp;
+                        return WaitResult::TimeIsUp;
                     }
                     self.report(what, &"no answer");
                 }

@@ -29,7 +29,7 @@ use crate::shared::StoreState;
 
 /// The row of a vbucket's state. Every Write to the vbucket's documents changes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredState {
     pub(crate) state: VbucketState,
     /// A random number of the last removal of rows that left the state as it was.
     removal: Option<i64>,
@@ -181,7 +181,7 @@ impl StoreState {
         &self,
         vbids: &[Vbid],
         mut attempts: Attempts,
-    ) -> Result<Vec<(Vbid, Stored)>, StoreError> {
+    ) -> Result<Vec<(Vbid, StoredState)>, StoreError> {
         loop {
             let keys = vbids.iter().map(|vbid| state_key(*vbid));
             let found = self.lookups.state.get_many(keys.collect::<Vec<_>>(), LOOKUPS_AT_A_TIME);
@@ -203,11 +203,14 @@ impl StoreState {
 }
 
 /// What the cells of a state's row say: its body, and what a removal left next to it.
-pub(crate) fn stored(body: &[u8], removal: Option<i64>) -> Result<Stored, StoreError> {
-    Ok(Stored { state: decode_state(body)?, removal })
+pub(crate) fn stored(body: &[u8], removal: Option<i64>) -> Result<StoredState, StoreError> {
+    Ok(StoredState { state: decode_state(body)?, removal })
 }
 
-fn stored_of(vbids: &[Vbid], rows: &[Option<FoundRow>]) -> Result<Vec<(Vbid, Stored)>, StoreError> {
+fn stored_of(
+    vbids: &[Vbid],
+    rows: &[Option<FoundRow>],
+) -> Result<Vec<(Vbid, StoredState)>, StoreError> {
     let there = vbids.iter().zip(rows).filter_map(|(vbid, row)| Some((*vbid, row.as_ref()?)));
     let state = |(vbid, row): (Vbid, &FoundRow)| {
         Ok((vbid, stored(row.get(0).map_err(of_cell)?, row.get(1).map_err(of_cell)?)?))

@@ -138,14 +138,14 @@ fn owned(key: DocKey<'_>) -> (CollectionId, Vec<u8>) {
 }
 
 /// Why one attempt of a scan ended early.
-pub(crate) enum Interrupted {
+pub(crate) enum ScanInterruption {
     Kudu(Error),
     Store(StoreError),
 }
 
-impl From<StoreError> for Interrupted {
-    fn from(error: StoreError) -> Interrupted {
-        Interrupted::Store(error)
+impl From<StoreError> for ScanInterruption {
+    fn from(error: StoreError) -> ScanInterruption {
+        ScanInterruption::Store(error)
     }
 }
 
@@ -180,14 +180,14 @@ impl StoreState {
     pub(crate) async fn pause_scan(
         &self,
         attempts: &mut Attempts,
-        interrupted: Interrupted,
+        interrupted: ScanInterruption,
     ) -> Result<(), StoreError> {
         match interrupted {
-            Interrupted::Kudu(error) if passes(&error) => {
+            ScanInterruption::Kudu(error) if passes(&error) => {
                 self.patience.pause(attempts, "a vbucket is to be read", &error).await
             }
-            Interrupted::Kudu(error) => Err(of_kudu(&error)),
-            Interrupted::Store(error) => Err(error),
+            ScanInterruption::Kudu(error) => Err(of_kudu(&error)),
+            ScanInterruption::Store(error) => Err(error),
         }
     }
 
@@ -197,7 +197,7 @@ impl StoreState {
         &self,
         vbid: Vbid,
         bounds: Bounds,
-        mut scan: impl AsyncFnMut(&Bounds) -> (Result<(), Interrupted>, LastShown),
+        mut scan: impl AsyncFnMut(&Bounds) -> (Result<(), ScanInterruption>, LastShown),
     ) -> Result<(), StoreError> {
         let mut bounds = bounds.at_or(self.readable.snapshot(vbid));
         let mut attempts = Attempts::default();
@@ -240,10 +240,11 @@ impl StoreState {
         predicates: &[Predicate],
         assembler: &mut Assembler,
         visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Interrupted> {
+    ) -> Result<(), ScanInterruption> {
         let columns = &COLUMNS[COLUMN_FIRST..];
-        let mut scanner = self.scanner(bounds, predicates, columns).map_err(Interrupted::Kudu)?;
-        while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
+        let mut scanner =
+            self.scanner(bounds, predicates, columns).map_err(ScanInterruption::Kudu)?;
+        while let Some(batch) = scanner.next_batch().await.map_err(ScanInterruption::Kudu)? {
             for row in batch.rows() {
                 let chunk: i16 = row.get(CHUNK_AT).map_err(of_cell)?;
                 let piece = Piece::of(row, CAS_AT)?;
@@ -278,10 +279,11 @@ impl StoreState {
         bounds: &Bounds,
         last: &mut LastShown,
         visit: &mut dyn FnMut(Record<'_>, usize) -> ControlFlow<()>,
-    ) -> Result<(), Interrupted> {
+    ) -> Result<(), ScanInterruption> {
         let first_rows = [Predicate::equal(COLUMNS[column::CHUNK], 0_i16)];
         let columns = &COLUMNS[METADATA_COLUMNS];
-        let mut scanner = self.scanner(bounds, &first_rows, columns).map_err(Interrupted::Kudu)?;
+        let mut scanner =
+            self.scanner(bounds, &first_rows, columns).map_err(ScanInterruption::Kudu)?;
         let mut shown: Option<ScanBatch> = None;
         loop {
             let batch = match scanner.next_batch().await {
@@ -290,7 +292,7 @@ impl StoreState {
                 Err(error) => {
                     let row = shown.as_ref().and_then(|batch| batch.rows().last());
                     *last = row.map(|row| key_of(&row)).transpose()?.map(owned);
-                    return Err(Interrupted::Kudu(error));
+                    return Err(ScanInterruption::Kudu(error));
                 }
             };
             for row in batch.rows() {
@@ -318,9 +320,11 @@ impl StoreState {
         loop {
             let error = match self.scan_rows_once(bounds, predicates, columns, limit, &read).await {
                 Ok(found) => return Ok(found),
-                Err(Interrupted::Store(error)) => return Err(error),
-                Err(Interrupted::Kudu(error)) if !passes(&error) => return Err(of_kudu(&error)),
-                Err(Interrupted::Kudu(error)) => error,
+                Err(ScanInterruption::Store(error)) => return Err(error),
+                Err(ScanInterruption::Kudu(error)) if !passes(&error) => {
+                    return Err(of_kudu(&error));
+                }
+                Err(ScanInterruption::Kudu(error)) => error,
             };
             self.patience.pause(&mut attempts, "rows are to be read", &error).await?;
         }
@@ -333,12 +337,12 @@ impl StoreState {
         columns: &[&str],
         limit: usize,
         read: &impl Fn(&Row<'_>) -> Result<T, StoreError>,
-    ) -> Result<Vec<T>, Interrupted> {
+    ) -> Result<Vec<T>, ScanInterruption> {
         let mut found = Vec::new();
         let scan = self.described(bounds, predicates, columns);
         let scan = if limit == usize::MAX { scan } else { scan.limit(limit as u64) };
-        let mut scanner = scan.build().map_err(Interrupted::Kudu)?;
-        while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
+        let mut scanner = scan.build().map_err(ScanInterruption::Kudu)?;
+        while let Some(batch) = scanner.next_batch().await.map_err(ScanInterruption::Kudu)? {
             for row in batch.rows() {
                 found.push(read(&row)?);
             }

@@ -26,7 +26,7 @@ use crate::key_scan::room_bytes;
 use crate::layout::{COLUMNS, column};
 use crate::patience::Attempts;
 use crate::pieces::corrupt;
-use crate::scan::{Bounds, Interrupted};
+use crate::scan::{Bounds, ScanInterruption};
 use crate::shared::StoreState;
 
 /// Most bytes of the documents that a scan has in memory at a time; one document may be longer.
@@ -57,16 +57,16 @@ struct Range {
 static SCANS: AtomicU64 = AtomicU64::new(0);
 
 /// A scan that counts in [`SCANS`].
-struct Counted;
+struct ScanCount;
 
-impl Counted {
-    fn new() -> Counted {
+impl ScanCount {
+    fn new() -> ScanCount {
         SCANS.fetch_add(1, Ordering::Relaxed);
-        Counted
+        ScanCount
     }
 }
 
-impl Drop for Counted {
+impl Drop for ScanCount {
     fn drop(&mut self) {
         SCANS.fetch_sub(1, Ordering::Relaxed);
     }
@@ -142,7 +142,7 @@ pub(crate) struct KuduScan {
     held: std::vec::IntoIter<OwnedRecord>,
     /// The reader has room for the window's only document.
     has_room: bool,
-    _counted: Counted,
+    _counted: ScanCount,
 }
 
 impl KuduScan {
@@ -164,7 +164,7 @@ impl KuduScan {
             snapshot,
             held: Vec::new().into_iter(),
             has_room: false,
-            _counted: Counted::new(),
+            _counted: ScanCount::new(),
         })
     }
 
@@ -251,13 +251,16 @@ impl StoreState {
         }
     }
 
-    async fn seqnos_once(&self, vbid: Vbid) -> Result<(SnapshotSeqnos, Option<u64>), Interrupted> {
+    async fn seqnos_once(
+        &self,
+        vbid: Vbid,
+    ) -> Result<(SnapshotSeqnos, Option<u64>), ScanInterruption> {
         let columns = [COLUMNS[column::BODY]];
         let bounds = Bounds::state(vbid).at(self.readable.snapshot(vbid));
         let scanner = self.scanner(&bounds, &[], &columns);
-        let mut scanner = scanner.map_err(Interrupted::Kudu)?;
+        let mut scanner = scanner.map_err(ScanInterruption::Kudu)?;
         let mut seqnos = SnapshotSeqnos::default();
-        while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
+        while let Some(batch) = scanner.next_batch().await.map_err(ScanInterruption::Kudu)? {
             for row in batch.rows() {
                 let state = decode_state(row.get::<&[u8]>(0).map_err(of_cell)?)?;
                 seqnos = SnapshotSeqnos::of(Some(&state));
@@ -301,14 +304,14 @@ impl StoreState {
         bounds: &Bounds,
         range: &Range,
         bytes: &mut [u64],
-    ) -> Result<(), Interrupted> {
+    ) -> Result<(), ScanInterruption> {
         let [least, most] = range.predicates();
         let predicates = [Predicate::equal(COLUMNS[column::CHUNK], 0_i16), least, most];
         let places = [column::SEQNO, column::BODY_BYTES, column::XATTRS];
         let columns = places.map(|place| COLUMNS[place]);
         let scanner = self.scanner(bounds, &predicates, &columns);
-        let mut scanner = scanner.map_err(Interrupted::Kudu)?;
-        while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
+        let mut scanner = scanner.map_err(ScanInterruption::Kudu)?;
+        while let Some(batch) = scanner.next_batch().await.map_err(ScanInterruption::Kudu)? {
             for row in batch.rows() {
                 let seqno: i64 = row.get(0).map_err(of_cell)?;
                 let body_bytes: i64 = row.get(1).map_err(of_cell)?;

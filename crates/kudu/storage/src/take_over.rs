@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::fence::{TakenPart, TakingOver};
 use crate::layout::{COLUMNS, column};
-use crate::reader::{LOOKUPS_AT_A_TIME, Stored, stored};
+use crate::reader::{LOOKUPS_AT_A_TIME, StoredState, stored};
 use crate::scan::Bounds;
 use crate::shared::StoreState;
 use crate::writer::Writer;
@@ -37,9 +37,9 @@ const EARLY_AFTER: Duration = match cfg!(debug_assertions) {
 const EARLY_READ_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The state of a vbucket, if it has one, and the hybrid time at which it was read.
-struct Early {
+struct EarlyState {
     vbid: Vbid,
-    stored: Option<Stored>,
+    stored: Option<StoredState>,
     snapshot: u64,
 }
 
@@ -48,24 +48,25 @@ struct TakeoverReport<'a, 'v> {
     ready: &'a mut PartVisitor<'v>,
     untold: Vec<Vbid>,
     /// Those that are served early.
-    early: Vec<Early>,
+    early: Vec<EarlyState>,
     overtaken: Vec<Vbid>,
 }
 
 impl TakeoverReport<'_, '_> {
-    fn tell(&mut self, part: &[(Vbid, Option<Stored>)]) {
+    fn tell(&mut self, part: &[(Vbid, Option<StoredState>)]) {
         let vbids: Vec<Vbid> = part.iter().map(|(vbid, _)| *vbid).collect();
-        let state =
-            |(vbid, stored): &(Vbid, Option<Stored>)| Some((*vbid, stored.as_ref()?.state.clone()));
+        let state = |(vbid, stored): &(Vbid, Option<StoredState>)| {
+            Some((*vbid, stored.as_ref()?.state.clone()))
+        };
         let states: Vec<(Vbid, VbucketState)> = part.iter().filter_map(state).collect();
         self.untold.retain(|vbid| !vbids.contains(vbid));
         (self.ready)(&vbids, states);
     }
 
     /// Serves those that are not fenced.
-    fn early(&mut self, shared: &StoreState, mut early: Vec<Early>) {
+    fn early(&mut self, shared: &StoreState, mut early: Vec<EarlyState>) {
         early.retain(|early| self.untold.contains(&early.vbid));
-        for Early { vbid, stored, snapshot } in &early {
+        for EarlyState { vbid, stored, snapshot } in &early {
             let high_seqno = stored.as_ref().map_or(Seqno(0), |stored| stored.state.high_seqno);
             shared.readable.up_to(*vbid, high_seqno, *snapshot);
         }
@@ -136,7 +137,7 @@ impl StoreState {
     }
 
     /// The states as far as they come in time. The fence brings the others.
-    async fn read_early(&self, vbids: &[Vbid]) -> Vec<Early> {
+    async fn read_early(&self, vbids: &[Vbid]) -> Vec<EarlyState> {
         // A replica may have become the leader.
         self.table.locate_again();
         let read = async |vbid: Vbid| self.read_early_state(vbid).await;
@@ -150,7 +151,7 @@ impl StoreState {
     }
 
     /// The state of a vbucket as of now. None when Kudu does not answer.
-    async fn read_early_state(&self, vbid: Vbid) -> Option<Early> {
+    async fn read_early_state(&self, vbid: Vbid) -> Option<EarlyState> {
         let columns = [COLUMNS[column::BODY], COLUMNS[column::CAS]];
         let mut scanner = self.scanner(&Bounds::state(vbid), &[], &columns).ok()?;
         let mut found = None;
@@ -159,6 +160,6 @@ impl StoreState {
                 found = Some(stored(row.get(0).ok()?, row.get(1).ok()?).ok()?);
             }
         }
-        Some(Early { vbid, stored: found, snapshot: scanner.snapshot()? })
+        Some(EarlyState { vbid, stored: found, snapshot: scanner.snapshot()? })
     }
 }

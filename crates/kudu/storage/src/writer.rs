@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::chunk_index::ChunkIndex;
 use crate::epoch::{Epoch, TakenVbuckets};
 use crate::failure::{of_kudu, of_session, passes};
-use crate::patience::{Attempts, Waited};
+use crate::patience::{Attempts, WaitResult};
 use crate::rows::{ROUND_BYTES_MAX, Unit};
 use crate::shared::StoreState;
 
@@ -133,16 +133,16 @@ impl StoreState {
         let what = "an earlier Write is to be decided";
         match self.patience.wait(what, limit, epoch.session.flush()).await {
             // Its caller has stopped waiting for the outcome.
-            Waited::Done(Ok(_)) => Ok(()),
-            Waited::Done(Err(_)) => {
+            WaitResult::Done(Ok(_)) => Ok(()),
+            WaitResult::Done(Err(_)) => {
                 epoch.renew_session();
                 Ok(())
             }
-            Waited::TimeIsUp => {
+            WaitResult::TimeIsUp => {
                 writer.has_undecided = true;
                 Err(StoreError::Io(format!("Kudu: {what}: no answer")))
             }
-            Waited::Closed => {
+            WaitResult::Closed => {
                 writer.ended = Some(WriteEnd::Abandoned);
                 writer.may_start()
             }
@@ -250,19 +250,19 @@ impl StoreState {
         };
         let flush = epoch.session.flush();
         match self.patience.wait("rows are to be written", limit, flush).await {
-            Waited::Done(Ok(_)) => Outcome::Written,
-            Waited::Done(Err(SessionError::RowsFailed { .. })) => {
+            WaitResult::Done(Ok(_)) => Outcome::Written,
+            WaitResult::Done(Err(SessionError::RowsFailed { .. })) => {
                 judge(&epoch.session.take_errors(), all())
             }
-            Waited::Done(Err(SessionError::Client(error))) if passes(&error) => {
+            WaitResult::Done(Err(SessionError::Client(error))) if passes(&error) => {
                 epoch.renew_session();
                 Outcome::Failed { vbuckets: all(), cause: Cause::Passing(error) }
             }
-            Waited::Done(Err(error)) => {
+            WaitResult::Done(Err(error)) => {
                 Outcome::Failed { vbuckets: all(), cause: Cause::Lasting(of_session(&error)) }
             }
-            Waited::TimeIsUp => Outcome::Failed { vbuckets: all(), cause: Cause::Undecided },
-            Waited::Closed => Outcome::Failed { vbuckets: all(), cause: Cause::Abandoned },
+            WaitResult::TimeIsUp => Outcome::Failed { vbuckets: all(), cause: Cause::Undecided },
+            WaitResult::Closed => Outcome::Failed { vbuckets: all(), cause: Cause::Abandoned },
         }
     }
 
@@ -291,13 +291,13 @@ impl StoreState {
         };
         let nothing_sent = |why: &str| Cause::Lasting(StoreError::Io(format!("Kudu: {why}")));
         match self.patience.wait("tablets are to be found", limit, put_all).await {
-            Waited::Done(Ok(())) => Ok(()),
-            Waited::Done(Err(SessionError::Client(error))) if passes(&error) => {
+            WaitResult::Done(Ok(())) => Ok(()),
+            WaitResult::Done(Err(SessionError::Client(error))) if passes(&error) => {
                 Err(Cause::Passing(error))
             }
-            Waited::Done(Err(error)) => Err(Cause::Lasting(of_session(&error))),
-            Waited::TimeIsUp => Err(nothing_sent("no answer in time; nothing was sent")),
-            Waited::Closed => Err(nothing_sent("no answer before the store was closed")),
+            WaitResult::Done(Err(error)) => Err(Cause::Lasting(of_session(&error))),
+            WaitResult::TimeIsUp => Err(nothing_sent("no answer in time; nothing was sent")),
+            WaitResult::Closed => Err(nothing_sent("no answer before the store was closed")),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! value that a bucket cannot have, changes nothing.
 
 use clap::ArgMatches;
-use oribi_config::Resolved;
+use oribi_config::ResolvedSettings;
 use oribi_server::Server;
 use oribi_server::bucket_settings::{self, SettingsReload};
 
@@ -14,7 +14,7 @@ use crate::config::resolve_here;
 /// The configuration in force, and what a reload needs.
 pub struct Reloader<'a> {
     pub matches: &'a ArgMatches,
-    pub in_force: Resolved,
+    pub in_force: ResolvedSettings,
     pub filter: FilterHandle,
 }
 

@@ -16,11 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const NOT_FLUSHED: i32 = 1;
 
 /// The signals since a server began to stop.
-struct Stopping {
+struct StopSignals {
     later_signals: u32,
 }
 
-impl Stopping {
+impl StopSignals {
     /// True when the next signal ends the process without flushing.
     fn ends_at_once(&mut self, since_first: Duration) -> bool {
         self.later_signals += 1;
@@ -31,7 +31,7 @@ impl Stopping {
 /// Ends the process when a signal says so, without waiting for the flush. Signals that came
 /// concurrently are handled at once, however many they are.
 pub fn end_at_once(signals: &mut Signals, first: Instant) {
-    let mut stopping = Stopping { later_signals: 0 };
+    let mut stopping = StopSignals { later_signals: 0 };
     for signal in signals.forever() {
         if signal == SIGHUP {
             continue;
@@ -49,14 +49,14 @@ pub fn end_at_once(signals: &mut Signals, first: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, PATIENCE, Stopping};
+    use super::{Duration, PATIENCE, StopSignals};
 
     #[test]
     fn third_or_late_signal_ends_without_flush() {
-        let mut stopping = Stopping { later_signals: 0 };
+        let mut stopping = StopSignals { later_signals: 0 };
         assert!(!stopping.ends_at_once(Duration::ZERO), "the second");
         assert!(stopping.ends_at_once(Duration::ZERO), "the third");
-        let mut stopping = Stopping { later_signals: 0 };
+        let mut stopping = StopSignals { later_signals: 0 };
         assert!(stopping.ends_at_once(PATIENCE), "a late one");
     }
 }

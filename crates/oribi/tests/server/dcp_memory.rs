@@ -8,7 +8,7 @@ use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras, Stre
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::status::Status;
 use oribi_testkit::raw_connection::DEFAULT_VBUCKETS;
-use oribi_testkit::stream_connection::{StreamConnection, What};
+use oribi_testkit::stream_connection::{MessageKind, StreamConnection};
 use oribi_testkit::{PATIENCE, Request, poll_until};
 use oribi_types::{Seqno, Vbid};
 
@@ -67,7 +67,7 @@ fn read_all(mut connection: StreamConnection, keys: &[String]) {
     let mut missing: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
     while !missing.is_empty() {
         let heard = connection.hear().expect("a consumer that reads is not disconnected");
-        let What::Document(document) = heard.what else { continue };
+        let MessageKind::Document(document) = heard.what else { continue };
         assert_eq!(document.value.map(|value| value.len()), Some(LARGE));
         missing.retain(|key| *key != document.key);
     }

@@ -3,7 +3,7 @@
 
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras, StreamValue};
 use oribi_testkit::raw_connection::DEFAULT_VBUCKETS;
-use oribi_testkit::stream_connection::{StreamConnection, What};
+use oribi_testkit::stream_connection::{MessageKind, StreamConnection};
 use oribi_testkit::{PATIENCE, poll_until};
 use oribi_types::{Seqno, Vbid};
 
@@ -32,7 +32,7 @@ fn idle_consumer(port: u16, number: usize) -> StreamConnection {
     }
     for _ in 0..DEFAULT_VBUCKETS {
         let heard = connection.hear().unwrap();
-        assert!(matches!(heard.what, What::Opened(_)), "{heard:?}");
+        assert!(matches!(heard.what, MessageKind::Opened(_)), "{heard:?}");
     }
     connection
 }

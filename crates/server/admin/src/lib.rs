@@ -100,7 +100,7 @@ use admission::{AdmissionControl, ConnectionSlot};
 use audit::AdminClient;
 use metrics::MetricsRegistry;
 use oribi_config::Settings;
-use oribi_server::admin_api::tls::Certified;
+use oribi_server::admin_api::tls::CertificateUser;
 use oribi_server::admin_api::{AdminService, AdminSockets, AdminStart};
 use oribi_server::server_context::ServerContext;
 use oribi_server::{Administrator, Server, StartError};
@@ -343,11 +343,11 @@ async fn serve_tls_connection(
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = chain.first().map(AsRef::as_ref);
     match tls.certified(certificate, &state.server.access.users) {
-        Certified::Nobody => serve_connection(stream, state, client).await,
-        Certified::User(identity) => {
+        CertificateUser::Nobody => serve_connection(stream, state, client).await,
+        CertificateUser::User(identity) => {
             serve_connection(stream, state, client.certified(identity)).await;
         }
-        Certified::Refused => {
+        CertificateUser::Refused => {
             tracing::info!(%peer, "closed an admin connection: its certificate names no user");
         }
     }

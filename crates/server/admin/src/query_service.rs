@@ -201,7 +201,7 @@ fn watch(
 }
 
 /// A request, or what the language finds wrong with it.
-type Parsed = Result<oribi_query::QueryRequest, Box<QueryError>>;
+type ParsedRequest = Result<oribi_query::QueryRequest, Box<QueryError>>;
 
 /// A request and the memory of its text.
 type ReadRequest = Result<(oribi_query::QueryRequest, Option<Reservation>), Box<QueryError>>;
@@ -251,7 +251,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.trim_start().to_ascii_lowercase().starts_with("application/json")
 }
 
-fn of_form(text: &str) -> Result<Parsed, Box<HttpReply>> {
+fn of_form(text: &str) -> Result<ParsedRequest, Box<HttpReply>> {
     let Some(pairs) = FormFields::pairs(text) else {
         return Err(Box::new(error(StatusCode::BAD_REQUEST, "the form is not URL-encoded")));
     };

@@ -10,9 +10,9 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use oribi_auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
+use oribi_auth::couchbase_role::{COUCHBASE_ROLES, RoleDescription, described, parse_list};
 use oribi_auth::{
-    DEVELOPMENT_NAME, Restored, Role, RoleScope, StoredUser, UserChange, UserChangeError,
+    DEVELOPMENT_NAME, RestoredUsers, Role, RoleScope, StoredUser, UserChange, UserChangeError,
 };
 use oribi_system::clock::iso_8601;
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ const NO_GROUPS: &str = "There are no groups of users here: give each user its r
 
 /// A role as client libraries read one: its name and its place.
 pub(crate) fn role_json(role: &Role) -> Value {
-    let Described { name, place } = described(role);
+    let RoleDescription { name, place } = described(role);
     let mut value = json!({ "role": name });
     let Some(place) = place else { return value };
     value["bucket_name"] = json!(place.bucket);
@@ -356,7 +356,7 @@ pub(crate) async fn restore(state: &Arc<AdminState>, form: &FormFields) -> HttpR
     let was_development = users.is_development();
     match blocking(move || users.restore(&backup, replaces)).await {
         Ok(Ok(restored)) => {
-            let Restored { created, overwritten, skipped } = restored;
+            let RestoredUsers { created, overwritten, skipped } = restored;
             let (new, changed) = (created.len(), overwritten.len());
             tracing::info!(new, changed, "restored users");
             let reply = json_reply(&json!({

@@ -97,7 +97,7 @@ pub const COUCHBASE_ROLES: [CouchbaseRole; 7] = [
 ];
 
 /// A role as clients name it: a name, and where it holds.
-pub struct Described<'a> {
+pub struct RoleDescription<'a> {
     /// Couchbase's name, or Oribi's words where no name of Couchbase's means the same.
     pub name: String,
     /// Where the role holds; `None` for the administrator's role.
@@ -105,9 +105,9 @@ pub struct Described<'a> {
 }
 
 /// The name of a role for clients.
-pub fn described(role: &Role) -> Described<'_> {
+pub fn described(role: &Role) -> RoleDescription<'_> {
     let Role::Of(privileges, place) = role else {
-        return Described { name: "admin".to_owned(), place: None };
+        return RoleDescription { name: "admin".to_owned(), place: None };
     };
     let fits = |known: &&CouchbaseRole| {
         known.privileges == Some(*privileges) && (known.is_scoped || place.scope.is_none())
@@ -116,7 +116,7 @@ pub fn described(role: &Role) -> Described<'_> {
         Some(known) => known.name.to_owned(),
         None => privileges.to_words(),
     };
-    Described { name, place: Some(place) }
+    RoleDescription { name, place: Some(place) }
 }
 
 /// Roles separated by commas, in Couchbase's syntax.
@@ -189,7 +189,7 @@ mod tests {
 
     /// A role in the syntax that [`parse`] reads.
     fn written(role: &Role) -> String {
-        let Described { name, place } = described(role);
+        let RoleDescription { name, place } = described(role);
         match place {
             None => name,
             Some(place) => format!("{name}[{}]", place.to_string().replace('/', ":")),

@@ -41,7 +41,7 @@ pub use privilege::{Privilege, PrivilegeSet};
 pub use role::{Access, Identity, Role, RoleError, RoleScope};
 pub use sasl::{SaslServer, SaslStep};
 pub use user_change::{UserChange, UserChangeError};
-pub use user_file::{NAME_BYTES_MAX, NODE_NAME, Restored, check_password};
+pub use user_file::{NAME_BYTES_MAX, NODE_NAME, RestoredUsers, check_password};
 pub use user_file::{StoredUser, UserFile, UserFileError};
 pub use user_store::{ANONYMOUS_NAME, DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, UserStore};
 

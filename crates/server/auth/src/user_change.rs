@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::role::{Access, Role};
 use super::user_file::{
-    Restored, StoredUser, UserFile, UserFileError, check_display_name, check_name,
+    RestoredUsers, StoredUser, UserFile, UserFileError, check_display_name, check_name,
 };
 use super::user_store::UserStore;
 
@@ -112,9 +112,9 @@ impl UserStore {
 
     /// Adds the users that [`UserStore::backup`] gave. One that is there stays, unless it is to be
     /// replaced.
-    pub fn restore(&self, text: &str, replaces: bool) -> Result<Restored, UserChangeError> {
+    pub fn restore(&self, text: &str, replaces: bool) -> Result<RestoredUsers, UserChangeError> {
         let users = UserFile::parse(text).map_err(|why| refused("backup", &why))?;
-        let mut restored = Restored::default();
+        let mut restored = RestoredUsers::default();
         self.edit(|file| {
             restored = file.adopt(users, replaces);
             Ok(!restored.created.is_empty() || !restored.overwritten.is_empty())

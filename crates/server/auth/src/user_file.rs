@@ -75,7 +75,7 @@ pub struct StoredUser {
 
 /// What became of the users of a backup, by name.
 #[derive(Default)]
-pub struct Restored {
+pub struct RestoredUsers {
     /// There was none of that name.
     pub created: Vec<String>,
     /// It replaced one of that name.
@@ -241,8 +241,8 @@ impl UserFile {
     }
 
     /// Adds the users of another file. One that is there stays, unless it is to be replaced.
-    pub(super) fn adopt(&mut self, other: UserFile, replaces: bool) -> Restored {
-        let mut restored = Restored::default();
+    pub(super) fn adopt(&mut self, other: UserFile, replaces: bool) -> RestoredUsers {
+        let mut restored = RestoredUsers::default();
         for (name, user) in other.users {
             let is_there = self.users.contains_key(&name);
             if !is_there || replaces {

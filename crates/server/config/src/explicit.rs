@@ -2,7 +2,7 @@
 //!
 //! Values are compared as text. Callers: the review at the start and the reload.
 
-use super::resolve::{Resolved, Source};
+use super::resolve::{ResolvedSettings, Source};
 use super::setting::Setting;
 use super::table::SETTINGS;
 
@@ -25,7 +25,7 @@ pub struct SettingChange {
     pub after: String,
 }
 
-impl Resolved {
+impl ResolvedSettings {
     /// The value of a setting that is explicitly configured; `None` for a default.
     pub fn explicit(&self, name: &str) -> Option<ExplicitValue> {
         let index = SETTINGS.iter().position(|setting| setting.name == name)?;
@@ -35,8 +35,8 @@ impl Resolved {
     }
 
     /// The settings whose values `next` changes.
-    pub fn changes(&self, next: &Resolved) -> Vec<SettingChange> {
-        let text = |resolved: &Resolved, setting: &Setting| {
+    pub fn changes(&self, next: &ResolvedSettings) -> Vec<SettingChange> {
+        let text = |resolved: &ResolvedSettings, setting: &Setting| {
             let value = (setting.get)(&resolved.settings);
             value.map_or_else(|| "not set".to_owned(), |value| value.to_text())
         };
@@ -49,7 +49,7 @@ impl Resolved {
     }
 
     /// Records that the value of one setting in `next` is now in force.
-    pub fn adopt(&mut self, name: &str, next: &Resolved) {
+    pub fn adopt(&mut self, name: &str, next: &ResolvedSettings) {
         let Some(index) = SETTINGS.iter().position(|setting| setting.name == name) else { return };
         if let Some(value) = (SETTINGS[index].get)(&next.settings) {
             (SETTINGS[index].set)(&mut self.settings, value);

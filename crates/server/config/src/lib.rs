@@ -49,7 +49,7 @@ pub use name_rule::{NameField, NameRule, NameRuleError};
 #[cfg(not(feature = "kudu"))]
 pub use no_kudu::KuduUrl;
 pub use print::{to_json, to_toml};
-pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
+pub use resolve::{ConfigError, ResolvedSettings, Source, arguments, arguments_named, resolve};
 pub use settings::{Settings, SettingsError};
 pub use slow_thresholds::SlowThresholds;
 pub use subnet::Subnet;

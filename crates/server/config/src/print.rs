@@ -5,11 +5,11 @@
 
 use std::fmt::Write as _;
 
-use super::resolve::Resolved;
+use super::resolve::ResolvedSettings;
 use super::table::SETTINGS;
 
 /// TOML with the source of each value as a comment; an unset setting is a comment.
-pub fn to_toml(resolved: &Resolved) -> String {
+pub fn to_toml(resolved: &ResolvedSettings) -> String {
     let lines: Vec<(String, String)> = SETTINGS
         .iter()
         .zip(&resolved.sources)
@@ -33,7 +33,7 @@ pub fn to_toml(resolved: &Resolved) -> String {
 }
 
 /// JSON: for each setting its value (or null) and its source.
-pub fn to_json(resolved: &Resolved) -> serde_json::Value {
+pub fn to_json(resolved: &ResolvedSettings) -> serde_json::Value {
     let entries = SETTINGS.iter().zip(&resolved.sources).map(|(setting, source)| {
         let value = (setting.get)(&resolved.settings).map(|value| value.to_toml());
         let entry = serde_json::json!({ "value": value, "source": source.to_string() });

@@ -57,7 +57,7 @@ impl fmt::Display for Source {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Resolved {
+pub struct ResolvedSettings {
     pub settings: Settings,
     /// The source of each value, in the order of the table.
     pub(super) sources: Vec<Source>,
@@ -146,9 +146,11 @@ fn argument(setting: &'static Setting, defaults: &Settings) -> Arg {
 pub fn resolve(
     matches: &ArgMatches,
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Resolved, ConfigError> {
-    let mut resolved =
-        Resolved { settings: Settings::default(), sources: vec![Source::Default; SETTINGS.len()] };
+) -> Result<ResolvedSettings, ConfigError> {
+    let mut resolved = ResolvedSettings {
+        settings: Settings::default(),
+        sources: vec![Source::Default; SETTINGS.len()],
+    };
     if matches!(matches.try_get_one::<bool>(CACHE), Ok(Some(true))) {
         resolved.apply_cache()?;
     }
@@ -171,7 +173,7 @@ pub fn resolve(
     Ok(resolved)
 }
 
-impl Resolved {
+impl ResolvedSettings {
     fn apply(
         &mut self,
         index: usize,

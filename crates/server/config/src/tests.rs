@@ -8,7 +8,7 @@ use clap::{ArgMatches, Command};
 use oribi_types::policy::EvictionPolicy;
 
 use super::form::{SettingValue, ValueForm};
-use super::resolve::{ConfigError, Resolved, arguments, resolve};
+use super::resolve::{ConfigError, ResolvedSettings, arguments, resolve};
 use super::table::SETTINGS;
 use super::{BucketStorage, Settings, SettingsError, is_bucket_name, to_json, to_toml};
 
@@ -20,7 +20,10 @@ fn matches(flags: &[&str]) -> ArgMatches {
     command().get_matches_from(std::iter::once("serve").chain(flags.iter().copied()))
 }
 
-fn resolve_with(flags: &[&str], variables: &[(&str, &str)]) -> Result<Resolved, ConfigError> {
+fn resolve_with(
+    flags: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<ResolvedSettings, ConfigError> {
     resolve(&matches(flags), |wanted| {
         let found = variables.iter().find(|(name, _)| *name == wanted);
         found.map(|(_, value)| OsString::from(value))

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use oribi_config::{Resolved, SettingChange, Settings};
+use oribi_config::{ResolvedSettings, SettingChange, Settings};
 use oribi_config::{compression, conflict, eviction};
 use oribi_system::memory::memory_of_process;
 
@@ -111,7 +111,7 @@ const OF_BUCKET: [BucketSetting; 8] = [
 ];
 
 /// The explicit values that are not in force, and quotas above the available memory.
-pub fn review(resolved: &Resolved, buckets: &Buckets) -> Vec<IneffectiveSetting> {
+pub fn review(resolved: &ResolvedSettings, buckets: &Buckets) -> Vec<IneffectiveSetting> {
     let mut ignored = Vec::new();
     let listed = resolved.settings.buckets.iter().filter_map(|name| buckets.get(name));
     for handle in listed {
@@ -166,8 +166,8 @@ pub enum SettingsReloadError {
 /// # Errors
 /// A value that a bucket cannot have, and nothing changed; or the disk's.
 pub fn reload(
-    in_force: &mut Resolved,
-    next: &Resolved,
+    in_force: &mut ResolvedSettings,
+    next: &ResolvedSettings,
     buckets: &Buckets,
 ) -> Result<SettingsReload, SettingsReloadError> {
     let mut reloaded = SettingsReload::default();

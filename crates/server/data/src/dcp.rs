@@ -52,7 +52,7 @@ use crate::connection::rights::Rights;
 use crate::connection::send_buffer::SendBuffer;
 use crate::limits::{CHANGES_PENDING_BYTES_MAX, CHANGES_PER_STREAM_TURN};
 use control::DcpControl;
-use frames::{Damaged, FrameWriter};
+use frames::{DamagedDocument, FrameWriter};
 use image::Image;
 use inbox::Inbox;
 use lending::{Lender, LoanDecision};
@@ -418,7 +418,7 @@ enum Kind {
 }
 
 /// Whether a document may be taken now; the flag is whether output is pending.
-type Lends<'a> = &'a mut dyn FnMut(&ChangedDocument<'_>, bool) -> bool;
+type LendingCheck<'a> = &'a mut dyn FnMut(&ChangedDocument<'_>, bool) -> bool;
 
 /// Sends the next documents: at most `changes_max`, and only those that begin within `room` bytes.
 /// Returns their number and bytes, zero when the first document waits for memory, and `None` when
@@ -427,9 +427,9 @@ fn send_run(
     writer: &FrameWriter<'_>,
     open: &mut DcpProducerStream,
     (changes_max, room): (usize, u64),
-    lends: Lends<'_>,
+    lends: LendingCheck<'_>,
     out: &mut SendBuffer,
-) -> Result<Option<(usize, usize)>, Damaged> {
+) -> Result<Option<(usize, usize)>, DamagedDocument> {
     if open.ending.is_some() || open.has_unsent_change {
         return Ok(None);
     }
@@ -465,9 +465,9 @@ fn send_run(
 fn send_one(
     writer: &FrameWriter<'_>,
     open: &mut DcpProducerStream,
-    lends: Lends<'_>,
+    lends: LendingCheck<'_>,
     out: &mut SendBuffer,
-) -> Result<StepOutcome, Damaged> {
+) -> Result<StepOutcome, DamagedDocument> {
     let head = open.head;
     if let Some(reason) = open.ending {
         return Ok(StepOutcome::Frame { bytes: writer.end(out, head, reason), kind: Kind::End });
@@ -503,9 +503,9 @@ fn send_one(
 fn send_change(
     writer: &FrameWriter<'_>,
     open: &mut DcpProducerStream,
-    lends: Lends<'_>,
+    lends: LendingCheck<'_>,
     out: &mut SendBuffer,
-) -> Result<StepOutcome, Damaged> {
+) -> Result<StepOutcome, DamagedDocument> {
     let Some(change) = open.stream.last_change() else { return Ok(StepOutcome::Nothing) };
     if let StreamChange::Document(document) = &change
         && !lends(document, !out.is_empty())

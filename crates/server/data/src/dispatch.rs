@@ -56,7 +56,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::Datatype;
 
-use crate::connection::fetches::Tries;
+use crate::connection::fetches::TryHistory;
 use crate::connection::request_id::RequestId;
 use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
@@ -79,7 +79,7 @@ use rules::{RequiredAccess, Rule};
 
 /// The result of serving a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Served {
+pub(crate) enum ServeResult {
     /// The frame is finished.
     Done,
     /// The frame has to wait until parked requests are answered; offer it again then.
@@ -89,7 +89,7 @@ pub(crate) enum Served {
         /// Later requests may be served first.
         overtakable: bool,
         /// What the second try has to know of the earlier ones.
-        tries: Tries,
+        tries: TryHistory,
     },
 }
 
@@ -118,12 +118,12 @@ pub(crate) fn serve_frame(
     env: &mut Environment,
     frame: &Frame<'_>,
     (section, ahead): (&ReadSection, Option<KeyAhead>),
-    tries: Tries,
-) -> Served {
+    tries: TryHistory,
+) -> ServeResult {
     let Some(opcode) = Opcode::from_u8(frame.header.opcode) else {
         let request = RequestId::of(&frame.header);
         fail_request(state, out, request, Status::UnknownCommand, None);
-        return Served::Done;
+        return ServeResult::Done;
     };
     let mut req = Request::new(id, frame, opcode, state, env);
     (req.section, req.ahead) = (Some(section), ahead);
@@ -140,16 +140,18 @@ pub(crate) fn serve_received(
     env: &mut Environment,
     frame: &Frame<'_>,
     item: FillingItem,
-    tries: Tries,
-) -> (Served, Option<FillingItem>) {
-    let Some(opcode) = Opcode::from_u8(frame.header.opcode) else { return (Served::Done, None) };
+    tries: TryHistory,
+) -> (ServeResult, Option<FillingItem>) {
+    let Some(opcode) = Opcode::from_u8(frame.header.opcode) else {
+        return (ServeResult::Done, None);
+    };
     let mut req = Request::new(id, frame, opcode, state, env);
     (req.received, req.tries, req.has_output) = (Some(item), tries, !out.is_empty());
     let served = serve(&mut req, out);
-    (served, req.received.filter(|_| served != Served::Done))
+    (served, req.received.filter(|_| served != ServeResult::Done))
 }
 
-fn serve(req: &mut Request<'_>, out: &mut SendBuffer) -> Served {
+fn serve(req: &mut Request<'_>, out: &mut SendBuffer) -> ServeResult {
     let Some(rule) = rules::rule(req.opcode) else {
         if let Some(opcode) = access::memcached_opcode(req) {
             req.opcode = opcode;
@@ -165,7 +167,7 @@ fn serve(req: &mut Request<'_>, out: &mut SendBuffer) -> Served {
     if in_order && req.state.deferred.is_any() {
         // The request is offered again, so it is not counted now.
         req.state.pending.wait_for_deferred();
-        return Served::Later;
+        return ServeResult::Later;
     }
     let is_first = req.tries.is_first();
     if is_first {
@@ -181,24 +183,24 @@ fn serve(req: &mut Request<'_>, out: &mut SendBuffer) -> Served {
             if req.tries.begun_ns != 0 || !is_first {
                 timing::note_if_slow(req, rule);
             }
-            Served::Done
+            ServeResult::Done
         }
-        End::Later => Served::Later,
+        End::Later => ServeResult::Later,
         End::Fetch => {
             let overtakable = !in_order && req.state.features().has(Feature::UnorderedExecution);
-            Served::Fetch { overtakable, tries: req.tries }
+            ServeResult::Fetch { overtakable, tries: req.tries }
         }
     }
 }
 
 /// Answers a request that is not served. It counts like any other.
 #[cold]
-fn refuse(req: &mut Request<'_>, out: &mut SendBuffer, refusal: RuleRejection) -> Served {
+fn refuse(req: &mut Request<'_>, out: &mut SendBuffer, refusal: RuleRejection) -> ServeResult {
     if req.tries.is_first() {
         timing::begin(req);
     }
     answer::refuse(req, out, Rejection::Refused(refusal));
-    Served::Done
+    ServeResult::Done
 }
 
 /// Decides by the head alone whether to receive a request that needs a reservation. Answers the

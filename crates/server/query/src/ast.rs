@@ -29,7 +29,7 @@ pub enum Expr {
     Exists(Box<Expr>),
     Case(Box<CaseExpr>),
     Call(Box<FunctionCall>),
-    Quantified(Box<Quantified>),
+    Quantified(Box<QuantifiedExpr>),
     Collection(Box<Comprehension>),
     Subquery(Box<QueryExpr>),
 }
@@ -181,7 +181,7 @@ pub enum Quantifier {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Quantified {
+pub struct QuantifiedExpr {
     pub quantifier: Quantifier,
     pub bindings: Vec<LoopBinding>,
     pub condition: Expr,

@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use crate::ast::{
     ArithmeticOperator, CaseExpr, CollectionKind, Comprehension, Expr, FunctionCall, LoopBinding,
-    Param, PathStep, Quantified, Quantifier, Relation, Test,
+    Param, PathStep, QuantifiedExpr, Quantifier, Relation, Test,
 };
 use crate::value::{QueryValue, Text, write::to_json};
 
@@ -239,7 +239,7 @@ fn bindings(f: &mut Formatter<'_>, items: &[LoopBinding]) -> fmt::Result {
     Ok(())
 }
 
-fn quantified(f: &mut Formatter<'_>, inner: &Quantified) -> fmt::Result {
+fn quantified(f: &mut Formatter<'_>, inner: &QuantifiedExpr) -> fmt::Result {
     f.write_str(match inner.quantifier {
         Quantifier::Any => "any ",
         Quantifier::Every => "every ",

@@ -37,7 +37,7 @@ pub enum Ending {
 
 /// The server's report on a vbucket when it serves again.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Recovered {
+pub struct VbucketReport {
     /// Highest seqno that came back.
     pub high_seqno: Seqno,
     /// The failover table, newest first: identity and the seqno at which it began.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use oribi_types::{Cas, Seqno, VbUuid, Vbid};
 
-use super::{AckLog, Acknowledgement, Ending, ReadResult, Recovered};
+use super::{AckLog, Acknowledgement, Ending, ReadResult, VbucketReport};
 
 const VB: Vbid = Vbid(7);
 const CRASH: Ending = Ending::Crash { starts: 1 };
@@ -41,7 +41,7 @@ fn document(value: &str, seqno: u64) -> ReadResult {
 
 fn restart(log: &mut AckLog, ending: Ending, high: u64, histories: &[(u64, u64)]) {
     let histories = histories.iter().map(|(uuid, seqno)| (VbUuid(*uuid), Seqno(*seqno))).collect();
-    let recovered = Recovered { high_seqno: Seqno(high), histories };
+    let recovered = VbucketReport { high_seqno: Seqno(high), histories };
     log.restarted(ending, &BTreeMap::from([(VB, recovered)]));
 }
 

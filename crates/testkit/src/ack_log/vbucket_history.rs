@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use oribi_types::{Cas, Seqno, VbUuid};
 
-use super::evidence::{Acknowledgement, Ending, Recovered};
+use super::evidence::{Acknowledgement, Ending, VbucketReport};
 
 /// Events of collections that a start may give seqnos again, because a crash took them: those of a
 /// scope and of a collection.
@@ -75,7 +75,7 @@ impl VbucketHistory {
         &mut self,
         ending: Ending,
         is_shared: bool,
-        found: &Recovered,
+        found: &VbucketReport,
         in_doubt: u64,
     ) -> Vec<String> {
         let mut broken = Vec::new();
@@ -122,7 +122,7 @@ impl VbucketHistory {
     }
 
     /// What is wrong with the failover table.
-    fn check_histories(&self, ending: Ending, found: &Recovered) -> Option<String> {
+    fn check_histories(&self, ending: Ending, found: &VbucketReport) -> Option<String> {
         let table = &found.histories;
         let newest = table.first().map(|(uuid, _)| *uuid);
         let complaint = |text: &str| {

@@ -11,9 +11,9 @@ use oribi_protocol::dcp::stream_request::StreamValue;
 use oribi_protocol::status::Status;
 use oribi_types::Vbid;
 
-use crate::ack_log::Recovered;
+use crate::ack_log::VbucketReport;
 use crate::raw_connection::DEFAULT_VBUCKETS;
-use crate::stream_connection::{Heard, SMALL_WINDOW_BYTES, StreamConnection, What};
+use crate::stream_connection::{MessageKind, SMALL_WINDOW_BYTES, StreamConnection, StreamMessage};
 use crate::stream_log::StreamLog;
 
 /// Pause before a request that was refused for the moment is sent again.
@@ -32,7 +32,7 @@ pub(super) fn follow(port: u16, name: &str, log: &mut StreamLog, is_ending: &Ato
 pub(super) fn catch_up(
     port: u16,
     log: &mut StreamLog,
-    seqnos: &BTreeMap<Vbid, Recovered>,
+    seqnos: &BTreeMap<Vbid, VbucketReport>,
 ) -> Result<()> {
     try_follow(port, "catch-up", log, |log| log.has_reached(seqnos))?;
     log.disconnected();
@@ -51,28 +51,30 @@ fn try_follow(
     }
     let mut opening = DEFAULT_VBUCKETS;
     while opening > 0 || !is_enough(log) {
-        let Heard { vbid, what } = connection.hear()?;
+        let StreamMessage { vbid, what } = connection.hear()?;
         match what {
-            What::Opened(histories) => {
+            MessageKind::Opened(histories) => {
                 opening -= 1;
                 log.opened(vbid, &histories);
             }
-            What::Rollback(to) => {
+            MessageKind::Rollback(to) => {
                 log.rolled_back(vbid, to);
                 connection.request(vbid, &log.request(vbid), &StreamValue::default())?;
             }
             // The vbucket still loads, or memory is above the threshold for backfills.
-            What::Refused(Status::Etmpfail | Status::Enomem) => {
+            MessageKind::Refused(Status::Etmpfail | Status::Enomem) => {
                 thread::sleep(BACK_OFF);
                 connection.request(vbid, &log.request(vbid), &StreamValue::default())?;
             }
-            What::Refused(status) => bail!("{vbid} is refused: {status:?}"),
-            What::Marker(marker) => log.marker(vbid, marker.start, marker.end),
-            What::Document(it) => {
+            MessageKind::Refused(status) => bail!("{vbid} is refused: {status:?}"),
+            MessageKind::Marker(marker) => log.marker(vbid, marker.start, marker.end),
+            MessageKind::Document(it) => {
                 log.change(vbid, &it.key, it.value.as_deref(), it.seqno, it.cas);
             }
-            What::Event { seqno, .. } | What::Advanced(seqno) => log.advanced(vbid, seqno),
-            What::End(reason) => bail!("the stream of {vbid} ended: {reason:?}"),
+            MessageKind::Event { seqno, .. } | MessageKind::Advanced(seqno) => {
+                log.advanced(vbid, seqno)
+            }
+            MessageKind::End(reason) => bail!("the stream of {vbid} ended: {reason:?}"),
         }
     }
     Ok(())

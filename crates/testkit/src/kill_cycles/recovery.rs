@@ -8,12 +8,12 @@ use oribi_protocol::response::CollectionIdExtras;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Seqno, VbUuid, Vbid};
 
-use crate::ack_log::Recovered;
+use crate::ack_log::VbucketReport;
 use crate::raw_connection::{RawConnection, Request};
 
 /// High seqno and failover table of every vbucket.
-pub(super) fn recovered(connection: &mut RawConnection) -> Result<BTreeMap<Vbid, Recovered>> {
-    let mut found: BTreeMap<Vbid, Recovered> = BTreeMap::new();
+pub(super) fn recovered(connection: &mut RawConnection) -> Result<BTreeMap<Vbid, VbucketReport>> {
+    let mut found: BTreeMap<Vbid, VbucketReport> = BTreeMap::new();
     for (name, value) in connection.stat("vbucket-seqno")? {
         if let (vbid, "high_seqno") = parts(&name)? {
             found.entry(vbid).or_default().high_seqno = Seqno(number(&name, &value)?);

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::shared::{SoakShared, connect};
 use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection, Request};
-use crate::stream_connection::What;
+use crate::stream_connection::MessageKind;
 use crate::{PATIENCE, Random, poll_until};
 use requests::{
     DOCUMENT_BYTES, EVENTS, RequestKind, admin, begin_scan, consumer, key, keys, vbuckets,
@@ -251,11 +251,11 @@ fn stream_all(shared: &SoakShared<'_>, name: &str) -> Result<bool> {
     let mut missing: Vec<String> = keys().collect();
     while !missing.is_empty() {
         match connection.hear()?.what {
-            What::Document(document) => {
+            MessageKind::Document(document) => {
                 missing.retain(|key| key.as_bytes() != document.key);
             }
-            What::Refused(Status::Etmpfail) => return Ok(false),
-            What::Refused(status) => bail!("a stream is refused: {status:?}"),
+            MessageKind::Refused(Status::Etmpfail) => return Ok(false),
+            MessageKind::Refused(status) => bail!("a stream is refused: {status:?}"),
             _ => {}
         }
     }

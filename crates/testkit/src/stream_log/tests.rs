@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use oribi_types::{Cas, Seqno, VbUuid, Vbid};
 
 use super::StreamLog;
-use crate::ack_log::{AckLog, Acknowledgement, Ending, Recovered};
+use crate::ack_log::{AckLog, Acknowledgement, Ending, VbucketReport};
 
 const VB: Vbid = Vbid(7);
 const FIRST: u64 = 0xa;
@@ -29,7 +29,7 @@ impl World {
     }
 
     fn restarted(&mut self, ending: Ending, high: u64) {
-        let found = Recovered { high_seqno: Seqno(high), histories: self.table.clone() };
+        let found = VbucketReport { high_seqno: Seqno(high), histories: self.table.clone() };
         let recovered = BTreeMap::from([(VB, found)]);
         self.acks.restarted(ending, &recovered);
         self.stream.restarted(&recovered);
@@ -288,7 +288,7 @@ fn accepting_an_unknown_history_is_named() {
     world.both(1..=2);
     world.crash(2);
     world.table = vec![(VbUuid(SECOND), Seqno(2))];
-    let found = Recovered { high_seqno: Seqno(2), histories: world.table.clone() };
+    let found = VbucketReport { high_seqno: Seqno(2), histories: world.table.clone() };
     world.stream.restarted(&BTreeMap::from([(VB, found)]));
     world.stream.opened(VB, &world.table.clone());
     world.assert_names("accepted a history that it does not have");

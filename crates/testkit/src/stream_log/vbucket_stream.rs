@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras};
 use oribi_types::{Cas, Seqno, VbUuid};
 
-use crate::ack_log::{Recovered, ValueHash};
+use crate::ack_log::{ValueHash, VbucketReport};
 
 /// One version of a document as it was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) struct VbucketStream {
     is_current: bool,
     is_first_marker: bool,
     /// What the server had when it started.
-    recovered: Recovered,
+    recovered: VbucketReport,
     /// Every version, oldest first, because a rollback brings older ones back.
     versions: BTreeMap<Vec<u8>, Vec<Version>>,
     unjudged: Vec<(Vec<u8>, Version)>,
@@ -63,7 +63,7 @@ impl VbucketStream {
         )
     }
 
-    pub(super) fn restarted(&mut self, recovered: Recovered) {
+    pub(super) fn restarted(&mut self, recovered: VbucketReport) {
         self.closed();
         self.is_current = false;
         self.recovered = recovered;

@@ -32,14 +32,14 @@ pub enum VbucketScanProgress {
 
 /// How far the scans of a vbucket have come.
 #[derive(Default)]
-struct Passed {
+struct ReadSeqnos {
     /// The last key that has come; the next scan begins after it.
     last: Option<Vec<u8>>,
     pages: u64,
     scans: u64,
 }
 
-impl Passed {
+impl ReadSeqnos {
     /// A page has come.
     fn note(&mut self, page: &ScanPage) -> Result<(), MalformedResponse> {
         self.pages += 1;
@@ -65,16 +65,16 @@ pub struct VbucketScanner {
 }
 
 /// Why a scan ended early.
-enum Stopped {
+enum ScanStop {
     Failed(ClientError),
     Page(anyhow::Error),
     /// The receiver of pages is gone.
     Unwanted,
 }
 
-impl From<ClientError> for Stopped {
-    fn from(error: ClientError) -> Stopped {
-        Stopped::Failed(error)
+impl From<ClientError> for ScanStop {
+    fn from(error: ClientError) -> ScanStop {
+        ScanStop::Failed(error)
     }
 }
 
@@ -126,21 +126,21 @@ impl VbucketScanner {
     async fn one(&mut self, vbid: Vbid) -> bool {
         let message = match self.vbucket(vbid).await {
             Ok(()) => Ok(VbucketScanProgress::Vbucket),
-            Err(Stopped::Unwanted) => return false,
-            Err(Stopped::Page(error)) => Err(error),
-            Err(Stopped::Failed(error)) => Err(explained(error, vbid)),
+            Err(ScanStop::Unwanted) => return false,
+            Err(ScanStop::Page(error)) => Err(error),
+            Err(ScanStop::Failed(error)) => Err(explained(error, vbid)),
         };
         let is_over = message.is_err();
         self.pages.send(message).await.is_ok() && !is_over
     }
 
-    async fn vbucket(&mut self, vbid: Vbid) -> Result<(), Stopped> {
-        let mut passed = Passed::default();
+    async fn vbucket(&mut self, vbid: Vbid) -> Result<(), ScanStop> {
+        let mut passed = ReadSeqnos::default();
         let mut deadline = Instant::now() + self.patience;
         loop {
             let before = passed.pages;
             let error = match self.scan(vbid, &mut passed).await {
-                Err(Stopped::Failed(error)) if may_pass(&error) => error,
+                Err(ScanStop::Failed(error)) if may_pass(&error) => error,
                 outcome => return outcome,
             };
             if passed.pages != before {
@@ -159,7 +159,7 @@ impl VbucketScanner {
     }
 
     /// Scans what has not come.
-    async fn scan(&mut self, vbid: Vbid, passed: &mut Passed) -> Result<(), Stopped> {
+    async fn scan(&mut self, vbid: Vbid, passed: &mut ReadSeqnos) -> Result<(), ScanStop> {
         // A scan that is repeated may have met another history.
         let known = self.last.take().filter(|last| last.vbid == vbid && passed.scans == 0);
         passed.scans += 1;
@@ -183,16 +183,16 @@ impl VbucketScanner {
     async fn pages_of(
         &mut self,
         range: &ScanRange<'_>,
-        passed: &mut Passed,
-    ) -> Result<(), Stopped> {
+        passed: &mut ReadSeqnos,
+    ) -> Result<(), ScanStop> {
         let pages = self.pages.clone();
         let connection = self.connection_for(range.vbid).await?;
         let Some(mut scan) = connection.scan(range).await? else { return Ok(()) };
         while let Some(page) = scan.next_page().await? {
             let noted = passed.note(&page);
-            noted.map_err(|error| Stopped::Page(error.into()))?;
+            noted.map_err(|error| ScanStop::Page(error.into()))?;
             let message = VbucketScanProgress::Page(page);
-            pages.send(Ok(message)).await.map_err(|_| Stopped::Unwanted)?;
+            pages.send(Ok(message)).await.map_err(|_| ScanStop::Unwanted)?;
         }
         Ok(())
     }

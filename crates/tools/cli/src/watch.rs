@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::line::WatchExtent;
-use self::state::{PositionFile, Watched};
+use self::state::{PositionFile, WatchScope};
 use crate::stats::clean;
 use crate::stats::output::StatsOutput;
 use crate::target::{INTERRUPTED, Target};
@@ -81,7 +81,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
 async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
     let mut ends = signal(SignalKind::terminate()).context("cannot register for SIGTERM")?;
-    let watched = Watched::new(&args.target.bucket, &args.collection, args.scope.as_deref());
+    let watched = WatchScope::new(&args.target.bucket, &args.collection, args.scope.as_deref());
     let state = args.resume.clone().map(|path| PositionFile::open(path, watched)).transpose()?;
     let from = state.as_ref().and_then(PositionFile::token).unwrap_or(&args.from).clone();
     let client = args.target.client(args.target.options()?).await?;

@@ -80,7 +80,7 @@ pub struct Stopwatch {
 
 /// What a [`Stopwatch`] showed.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Spent {
+pub struct StopwatchReading {
     /// Nanoseconds by the clock.
     pub wall_ns: u64,
     /// Nanoseconds that this thread was on a processor, in the kernel included.
@@ -94,12 +94,12 @@ impl Stopwatch {
     }
 
     /// Time since the start.
-    pub fn read(&self) -> Spent {
+    pub fn read(&self) -> StopwatchReading {
         let wall_ns = self.wall.elapsed().as_nanos() as u64;
         let now = clock_gettime(ClockId::ThreadCPUTime);
         let cpu_ns =
             (now.tv_sec - self.cpu.tv_sec) * 1_000_000_000 + now.tv_nsec - self.cpu.tv_nsec;
-        Spent { wall_ns, cpu_ns: cpu_ns.max(0) as u64 }
+        StopwatchReading { wall_ns, cpu_ns: cpu_ns.max(0) as u64 }
     }
 }
 

@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A document of the copy, and the place of its last change.
-struct Copied {
+struct DocumentCopy {
     value: Option<Bytes>,
     vbid: Vbid,
     seqno: Seqno,
@@ -31,7 +31,7 @@ pub async fn run(options: ConnectOptions, until_now: bool) -> Result<(), Box<dyn
     let client = Client::connect(options).await?;
     let options = DcpStreamOptions::new().from_beginning().until_now(until_now);
     let mut changes = client.dcp_stream(&options).await?;
-    let mut copy: HashMap<Key, Copied> = HashMap::new();
+    let mut copy: HashMap<Key, DocumentCopy> = HashMap::new();
     while let Some(event) = changes.next().await? {
         match event {
             DcpEvent::Change(change) => apply(&mut copy, &change)?,
@@ -45,12 +45,12 @@ pub async fn run(options: ConnectOptions, until_now: bool) -> Result<(), Box<dyn
     Ok(())
 }
 
-fn apply(copy: &mut HashMap<Key, Copied>, change: &DcpChange) -> Result<(), Box<dyn Error>> {
+fn apply(copy: &mut HashMap<Key, DocumentCopy>, change: &DcpChange) -> Result<(), Box<dyn Error>> {
     let value = match change.kind {
         ChangeKind::Mutation => Some(change.value()?),
         _ => None,
     };
-    let copied = Copied { value, vbid: change.vbid(), seqno: change.seqno() };
+    let copied = DocumentCopy { value, vbid: change.vbid(), seqno: change.seqno() };
     copy.insert((change.collection, change.key.clone()), copied);
     Ok(())
 }
@@ -58,7 +58,7 @@ fn apply(copy: &mut HashMap<Key, Copied>, change: &DcpChange) -> Result<(), Box<
 /// What changed behind the rollback may be what it was before.
 async fn read_again(
     client: &Client,
-    copy: &mut HashMap<Key, Copied>,
+    copy: &mut HashMap<Key, DocumentCopy>,
     rollback: Rollback,
 ) -> Result<(), Box<dyn Error>> {
     let (vbid, to) = (rollback.to.vbid, rollback.to.seqno);

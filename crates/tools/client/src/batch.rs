@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::response::ResponseResult;
 
 /// An answer with the number that its request has in the batch.
-pub(crate) type Numbered = (u64, ResponseResult);
+pub(crate) type NumberedResponse = (u64, ResponseResult);
 
 /// See the module text.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(crate) struct RequestBatch(Mutex<Ready>);
 
 #[derive(Default)]
 struct Ready {
-    answers: Vec<Numbered>,
+    answers: Vec<NumberedResponse>,
     /// The task that waits for the next one.
     waker: Option<Waker>,
 }
@@ -38,13 +38,13 @@ impl RequestBatch {
     }
 
     /// Takes what is present into `out`, which is empty; false when nothing is.
-    pub fn try_take(&self, out: &mut Vec<Numbered>) -> bool {
+    pub fn try_take(&self, out: &mut Vec<NumberedResponse>) -> bool {
         std::mem::swap(&mut self.0.lock().answers, out);
         !out.is_empty()
     }
 
     /// Waits until something is there and takes it into `out`, which is empty. Only one task waits.
-    pub async fn take(&self, out: &mut Vec<Numbered>) {
+    pub async fn take(&self, out: &mut Vec<NumberedResponse>) {
         poll_fn(|context| {
             let mut ready = self.0.lock();
             if ready.answers.is_empty() {
@@ -79,8 +79,9 @@ mod tests {
         batch.put(1, answer());
         batch.put(2, answer());
         assert!(batch.try_take(&mut taken));
-        let numbers =
-            |taken: &[Numbered]| taken.iter().map(|(number, _)| *number).collect::<Vec<_>>();
+        let numbers = |taken: &[NumberedResponse]| {
+            taken.iter().map(|(number, _)| *number).collect::<Vec<_>>()
+        };
         assert_eq!(numbers(&taken), [1, 2]);
         taken.clear();
         assert!(!batch.try_take(&mut taken));

@@ -40,7 +40,7 @@ mod options;
 pub use attributes::Attribute;
 pub use event::{
     BorrowedChange, BorrowedEvent, ChangeKind, CollectionNames, DcpChange, DcpEvent,
-    DcpSystemEvent, DcpSystemEventKind, Disconnected, Rollback,
+    DcpSystemEvent, DcpSystemEventKind, Disconnection, Rollback,
 };
 pub use options::DcpStreamOptions;
 
@@ -72,15 +72,15 @@ pub struct DcpStream {
     idle: Vec<IdleVbucket>,
     /// Pauses of vbuckets that did not get a stream yet.
     backoffs: Vec<Backoff>,
-    received: UnboundedReceiver<Received>,
-    sender: UnboundedSender<Received>,
+    received: UnboundedReceiver<ConnectionReport>,
+    sender: UnboundedSender<ConnectionReport>,
     manifests: Manifests,
     /// Frames that were received and not taken.
     frames: Option<(DcpConnectionId, Frames)>,
     failed: Option<ClientError>,
 }
 
-type Received = (DcpConnectionId, ConnectionEvent);
+type ConnectionReport = (DcpConnectionId, ConnectionEvent);
 
 /// Item for the application.
 enum NextEvent {
@@ -490,7 +490,7 @@ impl DcpStream {
         }
         self.cluster.refresh_soon();
         let (peer, reason) = (address.to_string().into(), error.to_string().into());
-        self.machine.tell(DcpEvent::Disconnected(Disconnected { peer, reason }));
+        self.machine.tell(DcpEvent::Disconnected(Disconnection { peer, reason }));
     }
 }
 

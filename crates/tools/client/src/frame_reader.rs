@@ -22,7 +22,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes};
-use oribi_protocol::frame::{self, Decoded, Frame, FrameError, Header};
+use oribi_protocol::frame::{self, DecodedFrame, Frame, FrameError, Header};
 use oribi_protocol::limits::{FRAME_BYTES_MAX, HEADER_BYTES};
 use oribi_protocol::read_buffer::ReadBuffer;
 
@@ -52,17 +52,17 @@ pub enum StreamError {
 
 /// A frame that is received into its own block.
 #[derive(Debug)]
-struct Large {
+struct LargeFrame {
     header: Header,
     /// As long as the whole frame.
     block: Vec<u8>,
     filled_bytes: usize,
 }
 
-impl Large {
+impl LargeFrame {
     /// Copies the start of a large frame into a block for all of it; `None` while the frame's
     /// length is unknown, and for a small one.
-    fn start(bytes: &[u8]) -> Result<Option<Large>, StreamError> {
+    fn start(bytes: &[u8]) -> Result<Option<LargeFrame>, StreamError> {
         let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let header = Header::decode(header)?;
         let frame_bytes = header.frame_bytes();
@@ -76,7 +76,7 @@ impl Large {
         // nothing.
         let mut block = vec![0; frame_bytes];
         block[..bytes.len()].copy_from_slice(bytes);
-        Ok(Some(Large { header, block, filled_bytes: bytes.len() }))
+        Ok(Some(LargeFrame { header, block, filled_bytes: bytes.len() }))
     }
 
     fn is_complete(&self) -> bool {
@@ -91,7 +91,7 @@ enum Segment {
     /// moved on.
     Frames { buffer: ReadBuffer, frames_bytes: usize },
     /// Incomplete only as the last segment, and then the buffer is empty.
-    Large(Large),
+    Large(LargeFrame),
 }
 
 impl Segment {
@@ -181,11 +181,11 @@ impl FrameReader {
             return Ok(large.is_complete());
         }
         match frame::decode(self.head())? {
-            Decoded::Complete { frame, .. } => {
+            DecodedFrame::Complete { frame, .. } => {
                 self.current = Current::Buffered(frame.header);
                 Ok(true)
             }
-            Decoded::Incomplete { needed } => {
+            DecodedFrame::Incomplete { needed } => {
                 self.prepare(needed)?;
                 Ok(false)
             }
@@ -229,7 +229,8 @@ impl FrameReader {
                 Some((header, body))
             }
             Current::Large => {
-                let Some(Segment::Large(Large { header, block, .. })) = self.segments.pop_front()
+                let Some(Segment::Large(LargeFrame { header, block, .. })) =
+                    self.segments.pop_front()
                 else {
                     return None;
                 };
@@ -273,7 +274,7 @@ impl FrameReader {
         }
     }
 
-    fn current_large(&self) -> Option<&Large> {
+    fn current_large(&self) -> Option<&LargeFrame> {
         match self.segments.front() {
             Some(Segment::Large(large)) => Some(large),
             _ => None,
@@ -281,7 +282,7 @@ impl FrameReader {
     }
 
     /// The large frame that the next bytes belong to.
-    fn receiving_large(&mut self) -> Option<&mut Large> {
+    fn receiving_large(&mut self) -> Option<&mut LargeFrame> {
         match self.segments.back_mut() {
             Some(Segment::Large(large)) if !large.is_complete() => Some(large),
             _ => None,
@@ -314,7 +315,7 @@ impl FrameReader {
     fn prepare(&mut self, frame_bytes: usize) -> Result<(), StreamError> {
         // Segments have whole frames, so the partial one is in the buffer.
         let unread = self.buffer.unread();
-        if let Some(large) = Large::start(unread)? {
+        if let Some(large) = LargeFrame::start(unread)? {
             self.moved_bytes += unread.len() as u64;
             self.buffer.consume(unread.len());
             self.segments.push_back(Segment::Large(large));
@@ -331,7 +332,7 @@ impl FrameReader {
         let frames_bytes = whole_frames_bytes(unread);
         let rest = &unread[frames_bytes..];
         // `advance` reports bytes that are no frame.
-        let large = Large::start(rest).unwrap_or(None);
+        let large = LargeFrame::start(rest).unwrap_or(None);
         if frames_bytes == 0 && large.is_none() {
             return;
         }
@@ -353,7 +354,7 @@ impl FrameReader {
 /// Length of the whole frames at the start of `bytes`.
 fn whole_frames_bytes(bytes: &[u8]) -> usize {
     let mut end = 0;
-    while let Ok(Decoded::Complete { frame, .. }) = frame::decode(&bytes[end..]) {
+    while let Ok(DecodedFrame::Complete { frame, .. }) = frame::decode(&bytes[end..]) {
         end += frame.header.frame_bytes();
     }
     end

@@ -383,7 +383,7 @@ pub use connection::Connection;
 pub use dcp::harness;
 pub use dcp::{
     Attribute, BorrowedChange, BorrowedEvent, ChangeKind, CollectionNames, DcpChange, DcpEvent,
-    DcpStream, DcpStreamOptions, DcpSystemEvent, DcpSystemEventKind, Disconnected, Rollback,
+    DcpStream, DcpStreamOptions, DcpSystemEvent, DcpSystemEventKind, Disconnection, Rollback,
 };
 pub use error::{ClientError, MalformedResponse, PathError, RejectionKind, Site};
 pub use operation::Operation;

@@ -11,7 +11,7 @@ use oribi_protocol::status::Status;
 use oribi_types::Vbid;
 use tokio::time::Instant;
 
-use crate::batch::{Numbered, RequestBatch};
+use crate::batch::{NumberedResponse, RequestBatch};
 use crate::client::Client;
 use crate::cluster::ClusterTopology;
 use crate::collection::Collection;
@@ -159,7 +159,7 @@ pub struct Pipeline<'c> {
     encoder: Encoder,
     batch: Arc<RequestBatch>,
     /// Answers taken from the batch, on their way to their slots. Empty between calls.
-    arrived: Vec<Numbered>,
+    arrived: Vec<NumberedResponse>,
     /// Operations whose result was not taken, oldest first.
     slots: VecDeque<Slot>,
     /// Number of the oldest of them.

@@ -50,7 +50,7 @@ struct TlsState {
 }
 
 /// Bytes of one read.
-struct Received {
+struct SocketRead {
     /// As they came; 0 at the end of the stream.
     sealed: usize,
     /// Handed out.
@@ -158,7 +158,7 @@ impl TlsSocket {
             };
             self.stream.ready(interest).await?;
             match self.state.lock().receive(&self.stream, &mut []) {
-                Ok(Received { sealed: 0, .. }) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(SocketRead { sealed: 0, .. }) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -182,7 +182,7 @@ impl TlsSocket {
                 return Ok(opened);
             }
             // Straight to where it is wanted, as far as it fits.
-            let Received { sealed, opened } = state.receive(&self.stream, into)?;
+            let SocketRead { sealed, opened } = state.receive(&self.stream, into)?;
             if sealed == 0 || opened > 0 {
                 return Ok(opened);
             }
@@ -210,11 +210,11 @@ impl TlsSocket {
 impl TlsState {
     /// Reads the socket once; what comes out of it goes to `into`, and what does not fit to
     /// `opened`, where nothing may be waiting.
-    fn receive(&mut self, stream: &TcpStream, into: &mut [u8]) -> io::Result<Received> {
+    fn receive(&mut self, stream: &TcpStream, into: &mut [u8]) -> io::Result<SocketRead> {
         let room = self.session.room(&mut self.block, RECEIVE_BYTES);
         let sealed = stream.try_read(room)?;
         let opened = if sealed > 0 { self.take_in(sealed, into)? } else { 0 };
-        Ok(Received { sealed, opened })
+        Ok(SocketRead { sealed, opened })
     }
 
     fn take_in(&mut self, received: usize, into: &mut [u8]) -> io::Result<usize> {

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::chunk::{ArenaChunk, Slab, UnitRun, chunk_of};
 use super::class::Class;
-use super::pool::{ChunkPool, UnitGrant, Want};
+use super::pool::{ChunkPool, RunDemand, UnitGrant};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DepotStats {
@@ -60,7 +60,7 @@ impl Depot {
             debug_assert!(taken <= blocks.len(), "a depot returns no more blocks than requested");
             return taken;
         }
-        let (order, want) = (class.slab_order(), Want::Slab(class));
+        let (order, want) = (class.slab_order(), RunDemand::Slab(class));
         let run = match pool.take_unmarked(order, want) {
             Some(UnitGrant { run, .. }) => run,
             None => {

@@ -37,7 +37,7 @@ const ORDERS: usize = CHUNK_ORDER as usize + 1;
 const LOOKS_MAX: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Want {
+pub(super) enum RunDemand {
     /// A slab: any pages, any units.
     Slab(Class),
     /// Table memory: huge pages only, and all of the units, so not unit 0.
@@ -106,7 +106,7 @@ impl ChunkPool {
 
     /// Hands out `1 << order` units: of a marked chunk if the others have no room, of a new one if
     /// no chunk has.
-    pub(super) fn take(&self, order: u32, want: Want) -> UnitGrant {
+    pub(super) fn take(&self, order: u32, want: RunDemand) -> UnitGrant {
         let kind = {
             let mut state = self.state.lock();
             if let Some(taken) = state.take(order, want) {
@@ -118,8 +118,8 @@ impl ChunkPool {
                 return taken;
             }
             match want {
-                Want::Slab(_) if state.plain.chunks < PLAIN_CHUNKS => PageKind::Plain,
-                Want::Slab(_) | Want::Table => PageKind::Huge,
+                RunDemand::Slab(_) if state.plain.chunks < PLAIN_CHUNKS => PageKind::Plain,
+                RunDemand::Slab(_) | RunDemand::Table => PageKind::Huge,
             }
         };
         let chunk = ArenaChunk::write_header(PageMapping::new(CHUNK_BYTES, kind), kind);
@@ -129,7 +129,7 @@ impl ChunkPool {
     }
 
     /// Hands out units of an existing chunk that is not marked.
-    pub(super) fn take_unmarked(&self, order: u32, want: Want) -> Option<UnitGrant> {
+    pub(super) fn take_unmarked(&self, order: u32, want: RunDemand) -> Option<UnitGrant> {
         self.state.lock().take(order, want)
     }
 
@@ -149,10 +149,10 @@ impl ChunkPool {
 }
 
 impl State {
-    fn take(&mut self, order: u32, want: Want) -> Option<UnitGrant> {
+    fn take(&mut self, order: u32, want: RunDemand) -> Option<UnitGrant> {
         let kinds: &mut [&mut Kind] = match want {
-            Want::Slab(_) => &mut [&mut self.plain, &mut self.huge],
-            Want::Table => &mut [&mut self.huge],
+            RunDemand::Slab(_) => &mut [&mut self.plain, &mut self.huge],
+            RunDemand::Table => &mut [&mut self.huge],
         };
         let taken = kinds.iter_mut().find_map(|kind| kind.take(order, want))?;
         assert!(self.stats.free_units >= 1 << order, "the pool counts its free units");
@@ -165,7 +165,7 @@ impl State {
         chunk: NonNull<ArenaChunk>,
         page_kind: PageKind,
         order: u32,
-        want: Want,
+        want: RunDemand,
     ) -> UnitGrant {
         // SAFETY: (3) under the lock.
         let state = unsafe { &mut *ArenaChunk::state(chunk) };
@@ -234,7 +234,7 @@ impl State {
 }
 
 impl Kind {
-    fn take(&mut self, order: u32, want: Want) -> Option<UnitGrant> {
+    fn take(&mut self, order: u32, want: RunDemand) -> Option<UnitGrant> {
         debug_assert!((order as usize) < ORDERS, "a run of units fits a chunk");
         let lists = &self.lists[order as usize..];
         let run = lists.iter().find_map(|first| {
@@ -243,7 +243,7 @@ impl Kind {
         Some(self.take_run(run, want))
     }
 
-    fn take_run(&mut self, run: UnitRun, want: Want) -> UnitGrant {
+    fn take_run(&mut self, run: UnitRun, want: RunDemand) -> UnitGrant {
         self.unlink(run.chunk);
         // SAFETY: (3) under the lock.
         let state = unsafe { &mut *ArenaChunk::state(run.chunk) };
@@ -255,8 +255,8 @@ impl Kind {
         state.free_units &= !run.mask();
         state.dirty_units |= run.mask();
         match want {
-            Want::Table => state.table_units |= run.mask(),
-            Want::Slab(class) => state.classes[run.unit] = Some(class),
+            RunDemand::Table => state.table_units |= run.mask(),
+            RunDemand::Slab(class) => state.classes[run.unit] = Some(class),
         }
         self.link(run.chunk);
         UnitGrant { run, dirty_units }
@@ -345,12 +345,12 @@ fn chunks_from(first: *mut ArenaChunk) -> impl Iterator<Item = NonNull<ArenaChun
 }
 
 /// (3) A free run of `order` in `chunk`; the caller holds the lock.
-fn run_in(chunk: NonNull<ArenaChunk>, order: u32, want: Want) -> Option<UnitRun> {
+fn run_in(chunk: NonNull<ArenaChunk>, order: u32, want: RunDemand) -> Option<UnitRun> {
     // SAFETY: (3) under the lock.
     let free = unsafe { (*ArenaChunk::state(chunk)).free_units };
     let usable = match want {
-        Want::Slab(_) => free,
-        Want::Table => free & !1,
+        RunDemand::Slab(_) => free,
+        RunDemand::Table => free & !1,
     };
     find_run(usable, order).map(|unit| UnitRun { chunk, unit, order })
 }

@@ -13,7 +13,7 @@ use super::arena::{ARENA, Arena};
 use super::chunk::{BITMAP_WORDS, HEADER_BYTES, UnitRun, find_run, largest_run};
 use super::class::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Class};
 use super::magazine::Magazines;
-use super::pool::{ChunkPool, Want};
+use super::pool::{ChunkPool, RunDemand};
 use super::units::{CHUNK_BYTES, CHUNK_ORDER, UNIT_BYTES, UNITS};
 use super::zeroed::take_zeroed;
 use super::{ArenaStats, ZeroedMemory, allocate, free, occupied_bytes};
@@ -414,14 +414,14 @@ fn freeing_with_another_length_is_noticed() {
 #[test]
 fn table_units_are_zeroed_only_when_they_were_used() {
     let pool = ChunkPool::new();
-    let fresh = pool.take(2, Want::Table);
+    let fresh = pool.take(2, RunDemand::Table);
     assert_eq!(fresh.dirty_units & fresh.run.mask(), 0);
     // SAFETY: the run is this test's.
     unsafe {
         fresh.run.start().write_bytes(7, 4 * UNIT_BYTES);
         pool.give(fresh.run);
     }
-    let again = pool.take(2, Want::Table);
+    let again = pool.take(2, RunDemand::Table);
     assert_eq!(again.dirty_units & again.run.mask(), again.run.mask());
     assert_eq!(again.run, fresh.run);
     // SAFETY: as above.

@@ -17,7 +17,7 @@ use super::arena::ARENA;
 use super::chunk::UnitRun;
 use super::growth;
 use super::pages::{PageKind, PageMapping};
-use super::pool::{ChunkPool, UnitGrant, Want};
+use super::pool::{ChunkPool, RunDemand, UnitGrant};
 use super::units::{CHUNK_BYTES, SYSTEM_BLOCKS, UNIT_BYTES};
 
 /// Alignment of the memory: a cache line.
@@ -110,7 +110,7 @@ fn from_system(bytes: usize) -> (NonNull<u8>, Source) {
 /// Units of zeroes that hold `bytes`. Only what was used before has to be overwritten.
 pub(super) fn take_zeroed(pool: &ChunkPool, bytes: usize) -> UnitRun {
     let order = bytes.div_ceil(UNIT_BYTES).next_power_of_two().ilog2();
-    let UnitGrant { run, dirty_units } = pool.take(order, Want::Table);
+    let UnitGrant { run, dirty_units } = pool.take(order, RunDemand::Table);
     assert!(UNIT_BYTES << order >= bytes, "a run of units holds the table");
     assert_ne!(run.unit, 0, "table memory has no chunk header");
     for unit in 0..1 << order {

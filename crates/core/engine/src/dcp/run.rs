@@ -39,7 +39,7 @@ pub struct StreamRun<'a> {
 
 enum Content<'a> {
     Part(BackfillPart<'a>),
-    Queued(Queued<'a>),
+    Queued(QueuedRun<'a>),
 }
 
 /// A run of a backfill.
@@ -49,7 +49,7 @@ pub struct BackfillPart<'a> {
 }
 
 /// A run of the queue.
-struct Queued<'a> {
+struct QueuedRun<'a> {
     items: BatchGuard<'a>,
     filter: &'a FilterState,
     behind: Seqno,
@@ -109,7 +109,7 @@ impl BackfillPart<'_> {
     }
 }
 
-impl Queued<'_> {
+impl QueuedRun<'_> {
     fn documents(&self) -> impl Iterator<Item = ChangedDocument<'_>> {
         let items = || self.items.items_after(self.behind);
         let (mut headers, mut values) = (items(), items());
@@ -146,7 +146,7 @@ impl VbucketDcpStream {
                 ..
             })) if at < last => {
                 let (items, filter, behind) = (read.hold()?, &self.filter, *at);
-                Content::Queued(Queued { items, filter, behind, changes_max })
+                Content::Queued(QueuedRun { items, filter, behind, changes_max })
             }
             StreamSource::Memory(_) => return None,
         };

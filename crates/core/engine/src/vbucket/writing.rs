@@ -114,7 +114,7 @@ impl FoundVersion<'_> {
 }
 
 /// The place and the version of a write that passed every check.
-struct Admitted<'a> {
+struct AdmittedWrite<'a> {
     place: Option<TablePlace>,
     previous: Option<&'a ItemRef>,
     rev_seqno: RevSeqno,
@@ -258,7 +258,7 @@ impl VBucket {
             // look-up.
             load_line_to_write((&raw const self.queue).cast());
             let admitted = self.admit(context, &table, hash, terms, &mut new, decide);
-            let Admitted { place, previous, rev_seqno } = match admitted {
+            let AdmittedWrite { place, previous, rev_seqno } = match admitted {
                 Ok(admitted) => admitted,
                 Err(denied) => return Err((denied, new)),
             };
@@ -329,7 +329,7 @@ impl VBucket {
         terms: WriteTerms,
         new: &mut NewItem,
         decide: impl FnOnce(&VbucketTable, &FoundVersion<'_>, &mut NewItem) -> Result<(), WriteError<R>>,
-    ) -> Result<Admitted<'a>, WriteError<R>> {
+    ) -> Result<AdmittedWrite<'a>, WriteError<R>> {
         // Ownership ends under this lock, so nothing is written after it.
         self.check_phase().map_err(denied)?;
         let key = new.as_item().key();
@@ -365,7 +365,11 @@ impl VBucket {
             previous.is_none_or(|previous| !is_absence_marker(previous)),
             "a marker is no version"
         );
-        Ok(Admitted { place, previous, rev_seqno: terms.rev_seqno.unwrap_or(RevSeqno(rev_seqno)) })
+        Ok(AdmittedWrite {
+            place,
+            previous,
+            rev_seqno: terms.rev_seqno.unwrap_or(RevSeqno(rev_seqno)),
+        })
     }
 
     /// False for a tombstone of a vbucket in memory only: no flush needs it or would remove it.

@@ -7,7 +7,7 @@ const GET_HELLO: &[u8] = b"\x80\x00\x00\x05\x00\x00\x01\x02\x00\x00\x00\x05\xde\
 
 #[test]
 fn decodes_a_plain_request() {
-    let Ok(Decoded::Complete { frame, consumed }) = decode(GET_HELLO) else {
+    let Ok(DecodedFrame::Complete { frame, consumed }) = decode(GET_HELLO) else {
         panic!("a whole frame decodes");
     };
     assert_eq!(consumed, 29);
@@ -22,7 +22,7 @@ fn decodes_a_plain_request() {
 fn decodes_a_request_with_framing_extras() {
     let bytes = b"\x08\x01\x04\x03\x08\x01\x00\x07\x00\x00\x00\x13\x00\x00\x00\x09\
         \x00\x00\x00\x00\x00\x00\x00\x0b\x13\x01\x03\xe8\x00\x00\x00\x01\x00\x00\x00\x02key{ }x";
-    let Ok(Decoded::Complete { frame, consumed }) = decode(bytes) else {
+    let Ok(DecodedFrame::Complete { frame, consumed }) = decode(bytes) else {
         panic!("a whole frame decodes");
     };
     assert_eq!(consumed, 24 + 19);
@@ -36,10 +36,13 @@ fn decodes_a_request_with_framing_extras() {
 #[test]
 fn asks_for_the_header_then_for_the_frame() {
     for cut in 0..HEADER_BYTES {
-        assert_eq!(decode(&GET_HELLO[..cut]), Ok(Decoded::Incomplete { needed: HEADER_BYTES }));
+        assert_eq!(
+            decode(&GET_HELLO[..cut]),
+            Ok(DecodedFrame::Incomplete { needed: HEADER_BYTES })
+        );
     }
     for cut in HEADER_BYTES..GET_HELLO.len() {
-        assert_eq!(decode(&GET_HELLO[..cut]), Ok(Decoded::Incomplete { needed: 29 }));
+        assert_eq!(decode(&GET_HELLO[..cut]), Ok(DecodedFrame::Incomplete { needed: 29 }));
     }
 }
 
@@ -67,7 +70,7 @@ fn reports_the_largest_body() {
     let mut bytes = GET_HELLO[..HEADER_BYTES].to_vec();
     bytes[8..12].copy_from_slice(&[0xff; 4]);
     let needed = HEADER_BYTES + u32::MAX as usize;
-    assert_eq!(decode(&bytes), Ok(Decoded::Incomplete { needed }));
+    assert_eq!(decode(&bytes), Ok(DecodedFrame::Incomplete { needed }));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{Decoded, decode};
+use crate::frame::{DecodedFrame, decode};
 
 #[test]
 fn encodes_a_known_set() {
@@ -71,7 +71,7 @@ proptest! {
         };
         let mut bytes = b"before".to_vec();
         encode_request(&mut bytes, &parts);
-        let Ok(Decoded::Complete { frame, consumed }) = decode(&bytes[6..]) else {
+        let Ok(DecodedFrame::Complete { frame, consumed }) = decode(&bytes[6..]) else {
             panic!("a request decodes");
         };
         prop_assert_eq!(consumed, bytes.len() - 6);

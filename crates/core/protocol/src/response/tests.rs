@@ -1,7 +1,7 @@
 //! Responses as bytes.
 
 use super::*;
-use crate::frame::{Decoded, decode};
+use crate::frame::{DecodedFrame, decode};
 
 #[test]
 fn writes_a_known_hit() {
@@ -28,7 +28,7 @@ fn writes_a_known_hit() {
 fn keeps_an_unknown_opcode() {
     let mut bytes = Vec::new();
     write_response(&mut bytes, &ResponseParts::new(0xee, Status::UnknownCommand, 5));
-    let Ok(Decoded::Complete { frame, .. }) = decode(&bytes) else {
+    let Ok(DecodedFrame::Complete { frame, .. }) = decode(&bytes) else {
         panic!("a response decodes");
     };
     assert_eq!((frame.header.opcode, frame.header.vbucket_or_status), (0xee, 0x81));
@@ -39,7 +39,7 @@ fn announces_a_cluster_map() {
     let version = ConfigVersion { epoch: 1, revision: 7 };
     let mut bytes = Vec::new();
     write_clustermap_notification(&mut bytes, b"default", version, b"{}", 1);
-    let Ok(Decoded::Complete { frame, .. }) = decode(&bytes) else {
+    let Ok(DecodedFrame::Complete { frame, .. }) = decode(&bytes) else {
         panic!("a notification decodes");
     };
     assert_eq!((frame.header.magic, frame.header.opcode), (Magic::ServerRequest, 1));
@@ -79,7 +79,7 @@ fn duration_is_a_frame_in_front_of_the_extras() {
     let mut out = Vec::new();
     write_response(&mut out, &parts);
     assert_eq!(out[..5], [0x18, 0x0c, 3, 1, 4]);
-    let Ok(Decoded::Complete { frame, consumed }) = decode(&out) else { panic!("{out:?}") };
+    let Ok(DecodedFrame::Complete { frame, consumed }) = decode(&out) else { panic!("{out:?}") };
     assert_eq!(consumed, out.len());
     assert_eq!(frame.framing, [0x02, 0x01, 0x02]);
     assert_eq!(ServerDuration::decode(frame.framing), duration);

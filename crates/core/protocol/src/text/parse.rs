@@ -139,7 +139,7 @@ pub(super) fn parse_other<'a>(verb: &[u8], tokens: Tokens<'a>) -> Command<'a> {
     parsed.unwrap_or_else(Command::Invalid)
 }
 
-type Parsed<'a> = Result<Command<'a>, Fault>;
+type ParseResult<'a> = Result<Command<'a>, Fault>;
 
 fn refuse(answer: &'static str, quiet: bool) -> Fault {
     Fault { answer, quiet, skip_bytes: 0 }
@@ -172,7 +172,7 @@ fn terse_meta<'a>(tokens: Tokens<'a>) -> Result<Meta<'a>, Fault> {
     })
 }
 
-fn debug<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
+fn debug<'a>(mut tokens: Tokens<'a>) -> ParseResult<'a> {
     let key =
         tokens.next().filter(|key| key.len() <= KEY_BYTES_MAX).ok_or(Fault::new(BAD_FORMAT))?;
     let flags = if tokens.clone().next() == Some(b"b") { tokens } else { Tokens::new(b"") };
@@ -180,7 +180,7 @@ fn debug<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
     Ok(Command::MetaDebug(meta))
 }
 
-fn delete<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
+fn delete<'a>(mut tokens: Tokens<'a>) -> ParseResult<'a> {
     let key = tokens.next().ok_or(Fault::new(UNKNOWN))?;
     let (first, second) = (tokens.next(), tokens.next());
     if tokens.next().is_some() {
@@ -199,7 +199,7 @@ fn delete<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
     }
 }
 
-fn count<'a>(mut tokens: Tokens<'a>, decrement: bool) -> Parsed<'a> {
+fn count<'a>(mut tokens: Tokens<'a>, decrement: bool) -> ParseResult<'a> {
     let ([key, delta], quiet) = tokens.take_some::<2>().ok_or(Fault::new(UNKNOWN))?;
     if key.len() > KEY_BYTES_MAX {
         return Err(refuse(BAD_FORMAT, quiet));
@@ -209,7 +209,7 @@ fn count<'a>(mut tokens: Tokens<'a>, decrement: bool) -> Parsed<'a> {
     Ok(Command::Count { key, delta, decrement, quiet })
 }
 
-fn touch<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
+fn touch<'a>(mut tokens: Tokens<'a>) -> ParseResult<'a> {
     let ([key, expiry], quiet) = tokens.take_some::<2>().ok_or(Fault::new(UNKNOWN))?;
     if key.len() > KEY_BYTES_MAX {
         return Err(refuse(BAD_FORMAT, quiet));
@@ -218,7 +218,7 @@ fn touch<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
     Ok(Command::Touch { key, expiry, quiet })
 }
 
-fn flush_all<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
+fn flush_all<'a>(mut tokens: Tokens<'a>) -> ParseResult<'a> {
     let (first, second) = (tokens.next(), tokens.next());
     if tokens.next().is_some() {
         return Err(Fault::new(UNKNOWN));
@@ -237,7 +237,7 @@ fn flush_all<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
 /// Classes that memcached can have. Here all documents are in the first one.
 const CLASSES: std::ops::RangeInclusive<u64> = 1..=63;
 
-fn stats<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
+fn stats<'a>(mut tokens: Tokens<'a>) -> ParseResult<'a> {
     let group = tokens.rest().trim_ascii();
     match tokens.next() {
         Some(b"metadump") => Err(Fault::new(UNKNOWN)),
@@ -257,7 +257,7 @@ fn stats<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
 }
 
 /// Of this command, only `metadump`: there is no crawler to control.
-fn lru_crawler<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
+fn lru_crawler<'a>(mut tokens: Tokens<'a>) -> ParseResult<'a> {
     const DUMP: Command<'_> = Command::Stats { group: b"metadump" };
     match (tokens.next(), tokens.next(), tokens.next()) {
         (Some(b"metadump"), Some(b"all" | b"hash"), None) => Ok(DUMP),
@@ -273,7 +273,7 @@ fn lru_crawler<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
     }
 }
 
-fn verbosity<'a>(mut tokens: Tokens<'a>) -> Parsed<'a> {
+fn verbosity<'a>(mut tokens: Tokens<'a>) -> ParseResult<'a> {
     let ([level], quiet) = tokens.take_some::<1>().ok_or(Fault::new(UNKNOWN))?;
     match number::unsigned(level) {
         Some(_) => Ok(Command::Verbosity { quiet }),

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use proptest::prelude::*;
 
-use super::{Broken, PinnedBytes, SLICES_MAX, WriteBuffer};
+use super::{BrokenValue, PinnedBytes, SLICES_MAX, WriteBuffer};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -76,9 +76,9 @@ impl PinnedBytes for Made {
         if self.ready.contains(&sent) { &self.whole[sent..self.ready.end] } else { &[] }
     }
 
-    fn make_ready(&mut self, sent: usize) -> Result<(), Broken> {
+    fn make_ready(&mut self, sent: usize) -> Result<(), BrokenValue> {
         if sent >= self.breaks_at {
-            return Err(Broken);
+            return Err(BrokenValue);
         }
         if !self.ready.contains(&sent) {
             self.ready = sent..(sent + 3).min(self.whole.len());
@@ -130,7 +130,7 @@ fn value_that_cannot_be_made_says_so() {
     buffer.pin(Made { breaks_at: 3, ..made(b"abcdefgh") });
     buffer.make_ready().unwrap();
     buffer.advance(3);
-    assert_eq!(buffer.make_ready(), Err(Broken));
+    assert_eq!(buffer.make_ready(), Err(BrokenValue));
 }
 
 #[test]

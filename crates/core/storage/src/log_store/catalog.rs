@@ -86,7 +86,7 @@ impl Segment {
 }
 
 /// A packed entry of a key that a commit writes again.
-pub(super) struct Superseded {
+pub(super) struct SupersededEntry {
     /// Number of the record in the commit.
     pub(super) index: usize,
     pub(super) fingerprint: Fingerprint,
@@ -256,7 +256,12 @@ impl Catalog {
 
     /// As [`Catalog::put`] for many entries of one table, without looking it up for each. The
     /// packed entries that they supersede go.
-    pub(super) fn put_all(&mut self, key: TableKey, entries: &[Entry], superseded: &[Superseded]) {
+    pub(super) fn put_all(
+        &mut self,
+        key: TableKey,
+        entries: &[Entry],
+        superseded: &[SupersededEntry],
+    ) {
         for one in superseded {
             self.remove_at(key, one.fingerprint, one.place);
         }

@@ -83,7 +83,7 @@ struct Move {
 }
 
 /// Whether it was noted that a segment is gone.
-enum Noted {
+enum RemovalNote {
     Gone,
     /// Copies were cut off by a recovery, so records are still in the segment.
     Cut,
@@ -359,9 +359,9 @@ impl Log {
             self.show_moves(writer);
             if self.catalog.read().segment(victim.slot).live > 0 {
                 return Ok(if writer.cuts == victim.cuts {
-                    Noted::NotAllFound
+                    RemovalNote::NotAllFound
                 } else {
-                    Noted::Cut
+                    RemovalNote::Cut
                 });
             }
             if self.planted.has(Bug::RemovesBeforeTheSync) {
@@ -372,16 +372,16 @@ impl Log {
             }
             assert_ne!(victim.slot, writer.active.slot, "the segment that is written to stays");
             self.catalog.write().remove_segment(victim.slot);
-            Ok(Noted::Gone)
+            Ok(RemovalNote::Gone)
         })?;
         match noted {
-            Noted::Gone => {
+            RemovalNote::Gone => {
                 self.remove_files(victim.id);
                 Ok(CompactionStep::Removed { bytes })
             }
             // The next step begins anew with it, or with another one.
-            Noted::Cut => Ok(CompactionStep::Waiting),
-            Noted::NotAllFound => {
+            RemovalNote::Cut => Ok(CompactionStep::Waiting),
+            RemovalNote::NotAllFound => {
                 self.catalog.write().segment_mut(victim.slot).is_damaged = true;
                 Err(damaged(victim.id, 0, "the index has records that are not there, seen"))
             }

@@ -174,7 +174,7 @@ impl Hint {
 }
 
 /// What an index file lists.
-pub(super) struct Listed<V> {
+pub(super) struct HintListing<V> {
     pub(super) versions: V,
     /// Incomplete where the file has none.
     pub(super) spans: Spans,
@@ -191,7 +191,7 @@ pub(super) fn read(
     segment: u32,
     bytes: u64,
     seed: u64,
-) -> Option<Listed<impl Iterator<Item = HintVersion>>> {
+) -> Option<HintListing<impl Iterator<Item = HintVersion>>> {
     let (header, entries) = content.split_first_chunk::<HINT_HEADER_BYTES>()?;
     let stored_checksum = u64::from_le_bytes(take(header, HINT_CHECKSUM_AT));
     let file_version = u32::from_le_bytes(take(header, HINT_VERSION_AT));
@@ -215,7 +215,7 @@ pub(super) fn read(
     let chunks = versions.chunks_exact(HINT_ENTRY_BYTES);
     let is_sound = chunks.clone().all(|entry| version(entry).is_some_and(|v| v.offset < bytes));
     let versions = is_sound.then(|| chunks.filter_map(version))?;
-    Some(Listed { versions, spans: spans? })
+    Some(HintListing { versions, spans: spans? })
 }
 
 fn spans_of(entries: &[u8]) -> Option<Spans> {

@@ -21,11 +21,11 @@ mod pieces;
 
 pub(super) use self::entry::{Entry, Fingerprint, Mark, RecordPlace, SLOTS_MAX, Size};
 
-use self::exact::Exact;
+use self::exact::ExactIndex;
 #[cfg(test)]
 pub(super) use self::memory::CHUNK_BYTES;
 pub(super) use self::memory::IndexMemory;
-use self::packed::Packed;
+use self::packed::PackedIndex;
 use super::options::Packing;
 
 /// Packed entries for each exact one that may come before the next packing. Each insert pays for
@@ -43,8 +43,8 @@ const LEFT_FOR_EXACT: usize = 8;
 /// to know which one that is. To whom the place is known, no entry is taken for another.
 #[derive(Debug)]
 pub(super) struct IndexTable {
-    exact: Exact,
-    packed: Packed,
+    exact: ExactIndex,
+    packed: PackedIndex,
     /// Exact entries that the last packing left, because they were young.
     left_exact: usize,
 }
@@ -52,7 +52,11 @@ pub(super) struct IndexTable {
 impl IndexTable {
     /// No entries; those that come lie in this memory.
     pub(super) fn new(memory: &IndexMemory) -> IndexTable {
-        IndexTable { exact: Exact::new(memory), packed: Packed::new(memory), left_exact: 0 }
+        IndexTable {
+            exact: ExactIndex::new(memory),
+            packed: PackedIndex::new(memory),
+            left_exact: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -174,14 +178,19 @@ impl IndexTable {
 
     /// What is packed, and with it the exact entries in the segments that `old` says, by slot.
     /// `packing` is the same for all of a table's life.
-    pub(super) fn packed(&self, packing: Packing, old: &[bool]) -> Packed {
+    pub(super) fn packed(&self, packing: Packing, old: &[bool]) -> PackedIndex {
         let is_old = |entry: &Entry| is_in(old, *entry);
-        Packed::of(&self.packed, self.exact.iter().filter(is_old), packing.prefix_bits)
+        PackedIndex::of(&self.packed, self.exact.iter().filter(is_old), packing.prefix_bits)
     }
 
     /// Takes over what [`IndexTable::packed`] has made of it. Returns what it had before, to be
     /// freed without a lock.
-    pub(super) fn take_packed(&mut self, packed: Packed, packing: Packing, old: &[bool]) -> Packed {
+    pub(super) fn take_packed(
+        &mut self,
+        packed: PackedIndex,
+        packing: Packing,
+        old: &[bool],
+    ) -> PackedIndex {
         let before = std::mem::replace(&mut self.packed, packed);
         assert!(self.packed.len() >= before.len(), "packing keeps every entry");
         self.left_exact = self.exact.len() - (self.packed.len() - before.len());

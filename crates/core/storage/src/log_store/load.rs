@@ -29,7 +29,7 @@ const LOAD_BYTES: u64 = 512 << 10;
 const _: () = assert!(LOAD_BYTES <= STRETCH_BYTES && STRETCH_BYTES.is_multiple_of(UNIT_BYTES));
 
 /// Some records of one segment, by place in no order.
-pub(super) struct Stretch {
+pub(super) struct RecordStretch {
     /// Number of the log.
     pub(super) log: usize,
     segment: Arc<Segment>,
@@ -65,7 +65,7 @@ impl Log {
             let of_slot = units.remove(&slot).unwrap_or_default();
             for units in of_slot.into_iter().rev().filter(|units| !units.is_empty()) {
                 let segment = Arc::clone(&segment);
-                parts.push(LoadPart::own(Box::new(Stretch { log, segment, units })));
+                parts.push(LoadPart::own(Box::new(RecordStretch { log, segment, units })));
             }
         }
         debug_assert!(units.is_empty(), "an entry points into an existing segment");
@@ -76,7 +76,7 @@ impl Log {
     /// Visits the records of a stretch from its beginning to its end.
     pub(super) fn load_stretch(
         &self,
-        mut stretch: Stretch,
+        mut stretch: RecordStretch,
         visit: &mut dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();

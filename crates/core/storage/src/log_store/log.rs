@@ -14,14 +14,14 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::batches::Batches;
 use super::bounds::{LogBounds, LogPosition};
-use super::catalog::{Catalog, Superseded, TableKey};
+use super::catalog::{Catalog, SupersededEntry, TableKey};
 use super::files::LogDirectory;
 use super::hint::HintVersion;
 use super::index::{Entry, Fingerprint, Mark, RecordPlace};
 use super::layout::{Kind, SEGMENT_BYTES_MAX, StoredRecord};
 use super::member::LogMember;
 use super::options::LogOptions;
-use super::planted::{Bug, Planted};
+use super::planted::{Bug, PlantedBug};
 use super::salvage::LogLosses;
 use super::scan_memory::ScanMemory;
 use super::spans::Span;
@@ -49,7 +49,7 @@ pub(super) struct Log {
     pub(super) ended_in_order: bool,
     /// Data that opening gave up.
     pub(super) losses: LogLosses,
-    pub(super) planted: Planted,
+    pub(super) planted: PlantedBug,
 }
 
 /// Memory and disk of a log store.
@@ -93,7 +93,7 @@ struct Group {
 struct Keys {
     /// In the order of the records.
     fingerprints: Vec<Fingerprint>,
-    superseded: Vec<Superseded>,
+    superseded: Vec<SupersededEntry>,
 }
 
 impl Log {
@@ -214,7 +214,7 @@ impl Log {
         writer: &LogWriter,
         entries: &[Entry],
         groups: &[Group],
-        superseded: &[Superseded],
+        superseded: &[SupersededEntry],
     ) {
         {
             let mut catalog = self.catalog.write();

@@ -21,9 +21,9 @@ use super::layout::{
     FrameHeader, Kind, LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENT_SEED_AT, StoredRecord,
     UNIT_BYTES, decode_segment_header,
 };
-use super::planted::{Bug, Planted};
+use super::planted::{Bug, PlantedBug};
 use super::reader::{ReadFault, SegmentReader, Step, find_frame};
-use super::salvage::{Damage, Passed, PassedFrame, states_of_commit};
+use super::salvage::{Damage, PassedFrame, SalvageItem, states_of_commit};
 use super::spans::{Span, Spans};
 use crate::state_layout::{decode_state, take};
 use crate::{StoreError, VbucketState};
@@ -48,7 +48,7 @@ pub(super) struct Newest {
     pub(super) last_number: u64,
     pub(super) is_closed: bool,
     /// Frames and damage in their order, when damage is accepted.
-    pub(super) passed: Vec<Passed>,
+    pub(super) passed: Vec<SalvageItem>,
     pub(super) is_damaged: bool,
 }
 
@@ -135,7 +135,7 @@ pub(super) fn read_newest(
     id: u32,
     seed: Option<u64>,
     salvage: Salvage<'_>,
-    planted: Planted,
+    planted: PlantedBug,
 ) -> Result<Newest, NewestFault> {
     let bytes = file.bytes()?;
     let mut header = [0; SEGMENT_HEADER_BYTES];
@@ -255,7 +255,7 @@ impl Frames {
     }
 
     fn passed_damage(&mut self, damage: Damage) {
-        self.newest.passed.push(Passed::Damage(damage));
+        self.newest.passed.push(SalvageItem::Damage(damage));
         self.newest.is_damaged = true;
     }
 
@@ -293,7 +293,7 @@ impl Frames {
                     self.take_frame(&header, at)?;
                     self.newest.end = next;
                     let passed = self.passed.as_mut().map(std::mem::take);
-                    self.newest.passed.extend(passed.map(Passed::Frame));
+                    self.newest.passed.extend(passed.map(SalvageItem::Frame));
                 }
                 Step::End => return Ok(()),
             }

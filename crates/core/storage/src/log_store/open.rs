@@ -30,14 +30,14 @@ use super::log::Log;
 use super::member::LogMember;
 use super::newest::Newest;
 use super::options::LogOptions;
-use super::planted::{Bug, Planted};
+use super::planted::{Bug, PlantedBug};
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
-use super::salvage::{Account, Damage, LogLosses, Passed, PassedFrame, states_of_commit};
+use super::salvage::{Account, Damage, LogLosses, PassedFrame, SalvageItem, states_of_commit};
 use super::scan_memory;
 use super::spans::{Span, Spans};
 use super::staging::Staging;
-use super::writer::{Active, LogWriter, hint_name, segment_name};
+use super::writer::{ActiveSegment, LogWriter, hint_name, segment_name};
 use crate::StoreError;
 use crate::directory::DirectoryState;
 
@@ -51,7 +51,7 @@ const REWRITE_BYTES: usize = 1 << 20;
 struct LogOpening<'o> {
     directory: Arc<dyn LogDirectory>,
     options: &'o LogOptions,
-    planted: Planted,
+    planted: PlantedBug,
     member: LogMember,
     /// Numbers of the segment files that are there, ascending.
     ids: Vec<u32>,
@@ -63,7 +63,7 @@ pub(super) fn open(
     directory: Arc<dyn LogDirectory>,
     found: DirectoryState,
     options: &LogOptions,
-    planted: Planted,
+    planted: PlantedBug,
     member: LogMember,
 ) -> Result<Log, StoreError> {
     let name = member.clone();
@@ -74,7 +74,7 @@ fn open_member(
     directory: Arc<dyn LogDirectory>,
     found: DirectoryState,
     options: &LogOptions,
-    planted: Planted,
+    planted: PlantedBug,
     member: LogMember,
 ) -> Result<Log, StoreError> {
     let names = directory.list().map_err(|error| system_error(&error))?;
@@ -105,7 +105,8 @@ impl LogOpening<'_> {
                 self.directory.remove(name).map_err(|error| system_error(&error))?;
             }
         }
-        let active = Active::create(&*self.directory, 1).map_err(|error| system_error(&error))?;
+        let active =
+            ActiveSegment::create(&*self.directory, 1).map_err(|error| system_error(&error))?;
         let mut writer = self.writer(self.directory.new_seed(), active, LogBounds::default(), 0);
         let catalog = RwLock::new(Catalog::new(writer.seed, &self.member.index_memory));
         writer.begin_segment(&catalog).map_err(|error| system_error(&error))?;
@@ -152,7 +153,7 @@ impl LogOpening<'_> {
         let has_tail = self.mend(&newest).map_err(|error| system_error(&error))?;
         let file = Arc::clone(&newest.file);
         let (id, end) = (newest.id, newest.end);
-        let active = Active::found(id, slot, file, end, hint);
+        let active = ActiveSegment::found(id, slot, file, end, hint);
         let mut writer =
             self.writer(newest.seed, active, newest.bounds.clone(), newest.last_number);
         writer.is_closed = newest.is_closed;
@@ -269,12 +270,12 @@ impl LogOpening<'_> {
         };
         if !is_of_store {
             let what = "no segment header of this store";
-            passed(Passed::Damage(Damage::of_header(SEGMENT_HEADER_BYTES, what)));
+            passed(SalvageItem::Damage(Damage::of_header(SEGMENT_HEADER_BYTES, what)));
         }
         let is_damaged = self.scan_older(&file, (id, bytes), newest.seed, take, passed)?;
         if bytes < listed_bytes {
             let damage = Damage::new(bytes, listed_bytes - bytes, "the end of the file");
-            passed(Passed::Damage(damage));
+            passed(SalvageItem::Damage(damage));
         }
         intake.finish();
         catalog.has_spans(slot, spans);
@@ -303,7 +304,7 @@ impl LogOpening<'_> {
         (id, bytes): (u32, u64),
         seed: u64,
         take: &mut dyn FnMut(&HintVersion, Seqno),
-        passed: &mut dyn FnMut(Passed),
+        passed: &mut dyn FnMut(SalvageItem),
     ) -> Result<bool, StoreError> {
         let mut reader = SegmentReader::new(Arc::clone(file), id, seed, bytes, self.planted);
         let mut versions = Vec::new();
@@ -316,7 +317,9 @@ impl LogOpening<'_> {
                 Ok(Step::End) => return Ok(is_damaged),
                 Ok(Step::FrameEnd { next }) => {
                     versions.drain(..).for_each(|(version, seqno)| take(&version, seqno));
-                    frame.iter_mut().for_each(|frame| passed(Passed::Frame(std::mem::take(frame))));
+                    frame
+                        .iter_mut()
+                        .for_each(|frame| passed(SalvageItem::Frame(std::mem::take(frame))));
                     end = next;
                 }
                 Ok(Step::Frame { header, at }) => {
@@ -340,7 +343,7 @@ impl LogOpening<'_> {
                     let states = states_of_commit(&**file, seed, (end, lost_end));
                     let states = states.map_err(|error| system_error(&error))?;
                     let damage = Damage { states, ..Damage::new(end, lost_end - end, what) };
-                    passed(Passed::Damage(damage));
+                    passed(SalvageItem::Damage(damage));
                     let Some(next) = next else { return Ok(true) };
                     reader.jump(next);
                     end = next;
@@ -395,7 +398,13 @@ impl LogOpening<'_> {
         Ok(has_tail)
     }
 
-    fn writer(&self, seed: u64, active: Active, bounds: LogBounds, last_number: u64) -> LogWriter {
+    fn writer(
+        &self,
+        seed: u64,
+        active: ActiveSegment,
+        bounds: LogBounds,
+        last_number: u64,
+    ) -> LogWriter {
         LogWriter {
             directory: Arc::clone(&self.directory),
             seed,

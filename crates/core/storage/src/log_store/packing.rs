@@ -12,7 +12,7 @@
 use oribi_types::DocKey;
 
 use super::batches::Batches;
-use super::catalog::{Catalog, Segment, Superseded, TableKey};
+use super::catalog::{Catalog, Segment, SupersededEntry, TableKey};
 use super::index::{Fingerprint, IndexTable};
 use super::layout::{RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT};
 use super::log::Log;
@@ -25,8 +25,8 @@ use crate::{Record, StoreError};
 const LOOKED_UP_TOGETHER: usize = 32;
 
 /// A packed entry that may be of a key that a commit writes.
-struct Unsure<'b> {
-    entry: Superseded,
+struct UnsureEntry<'b> {
+    entry: SupersededEntry,
     key: DocKey<'b>,
     segment: Segment,
 }
@@ -38,7 +38,7 @@ impl Log {
         &self,
         batches: Batches<'_, '_>,
         fingerprints: &[Fingerprint],
-    ) -> Result<Vec<Superseded>, StoreError> {
+    ) -> Result<Vec<SupersededEntry>, StoreError> {
         let mut unsure = Vec::new();
         let mut index = 0;
         for batch in batches.iter() {
@@ -97,7 +97,7 @@ fn look_up<'b>(
     table: &IndexTable,
     first: usize,
     (records, fingerprints): (&[Record<'b>], &[Fingerprint]),
-    unsure: &mut Vec<Unsure<'b>>,
+    unsure: &mut Vec<UnsureEntry<'b>>,
 ) {
     debug_assert_eq!(records.len(), fingerprints.len(), "every record has its fingerprint");
     if table.packed_len() == 0 {
@@ -107,16 +107,16 @@ fn look_up<'b>(
     for ((index, record), fingerprint) in (first..).zip(records).zip(fingerprints) {
         for entry in table.unsure(*fingerprint) {
             let segment = catalog.segment(entry.place().slot).clone();
-            let entry = Superseded { index, fingerprint: *fingerprint, place: entry.place() };
-            unsure.push(Unsure { entry, key: record.key, segment });
+            let entry = SupersededEntry { index, fingerprint: *fingerprint, place: entry.place() };
+            unsure.push(UnsureEntry { entry, key: record.key, segment });
         }
     }
 }
 
 /// True when the record at the entry's place has the key. Vbucket and collection are those of the
 /// table. Only the key is looked at, so a document that is damaged can be written anew.
-fn is_of(unsure: &Unsure<'_>, buffer: &mut [u8]) -> Result<bool, StoreError> {
-    let Unsure { entry, key, segment } = unsure;
+fn is_of(unsure: &UnsureEntry<'_>, buffer: &mut [u8]) -> Result<bool, StoreError> {
+    let UnsureEntry { entry, key, segment } = unsure;
     let key_bytes = key.key.len();
     let head = &mut buffer[..RECORD_HEADER_BYTES + key_bytes];
     let read = segment.file.read_at(head, entry.place.offset());

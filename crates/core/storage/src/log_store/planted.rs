@@ -51,16 +51,16 @@ pub enum Bug {
 
 /// The bug of one store.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Planted {
+pub(super) struct PlantedBug {
     #[cfg(any(test, feature = "testing"))]
     bug: Bug,
 }
 
-impl Planted {
+impl PlantedBug {
     /// A store with this bug.
     #[cfg(any(test, feature = "testing"))]
-    pub(super) fn with(bug: Bug) -> Planted {
-        Planted { bug }
+    pub(super) fn with(bug: Bug) -> PlantedBug {
+        PlantedBug { bug }
     }
 
     /// True when the store has this bug.

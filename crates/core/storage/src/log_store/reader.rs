@@ -14,7 +14,7 @@ use super::layout::{
     FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameChecksum, FrameHeader, RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES, StoredRecord, decode_record, decode_unchecked, stored_bytes_of,
 };
-use super::planted::{Bug, Planted};
+use super::planted::{Bug, PlantedBug};
 
 /// Large, because segments are read from beginning to end.
 const READ_BYTES: usize = 1 << 20;
@@ -72,7 +72,7 @@ pub(super) struct SegmentReader {
     frame: Option<OpenFrame>,
     /// Records are shown before their checksum was compared; the frame's own is compared anyway.
     is_lazy: bool,
-    planted: Planted,
+    planted: PlantedBug,
 }
 
 impl SegmentReader {
@@ -82,7 +82,7 @@ impl SegmentReader {
         id: u32,
         seed: u64,
         end: u64,
-        planted: Planted,
+        planted: PlantedBug,
     ) -> SegmentReader {
         SegmentReader {
             is_lazy: false,

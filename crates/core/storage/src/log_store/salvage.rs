@@ -57,7 +57,7 @@ impl LogLosses {
 
 /// What reading a segment passes, in its order.
 #[derive(Debug)]
-pub(super) enum Passed {
+pub(super) enum SalvageItem {
     Frame(PassedFrame),
     /// Bytes that cannot be read.
     Damage(Damage),
@@ -152,10 +152,10 @@ pub(super) struct Account {
 
 impl Account {
     /// Takes what comes next in the log.
-    pub(super) fn take(&mut self, segment: u32, passed: Passed, bounds: &LogBounds) {
+    pub(super) fn take(&mut self, segment: u32, passed: SalvageItem, bounds: &LogBounds) {
         match passed {
-            Passed::Frame(frame) => self.take_frame(segment, frame, bounds),
-            Passed::Damage(damage) => self.take_damage(segment, damage),
+            SalvageItem::Frame(frame) => self.take_frame(segment, frame, bounds),
+            SalvageItem::Damage(damage) => self.take_damage(segment, damage),
         }
     }
 

@@ -26,7 +26,7 @@ use super::layout::{
     FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameChecksum, FrameHeader, Kind,
     LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, StoredRecord, UNIT_BYTES, encode_segment_header,
 };
-use super::planted::{Bug, Planted};
+use super::planted::{Bug, PlantedBug};
 use super::spans::Spans;
 use super::staging::Staging;
 use crate::StoreError;
@@ -46,7 +46,7 @@ pub(super) fn hint_name(id: u32) -> String {
 }
 
 /// The segment that is written to.
-pub(super) struct Active {
+pub(super) struct ActiveSegment {
     pub(super) id: u32,
     pub(super) slot: u16,
     pub(super) file: Arc<dyn LogFile>,
@@ -62,12 +62,15 @@ pub(super) struct Active {
     pub(super) hint: Hint,
 }
 
-impl Active {
+impl ActiveSegment {
     /// Makes the file of a new segment. Its first frame will stand behind a header.
-    pub(super) fn create(directory: &dyn LogDirectory, id: u32) -> io::Result<Active> {
+    pub(super) fn create(directory: &dyn LogDirectory, id: u32) -> io::Result<ActiveSegment> {
         let file = directory.create(&segment_name(id))?;
         let end = SEGMENT_HEADER_BYTES as u64;
-        Ok(Active { root_end: end, ..Active::found(id, 0, file, end, Hint::default()) })
+        Ok(ActiveSegment {
+            root_end: end,
+            ..ActiveSegment::found(id, 0, file, end, Hint::default())
+        })
     }
 
     /// A segment that is there, durable up to `end`.
@@ -77,9 +80,18 @@ impl Active {
         file: Arc<dyn LogFile>,
         end: u64,
         hint: Hint,
-    ) -> Active {
+    ) -> ActiveSegment {
         debug_assert!(end >= SEGMENT_HEADER_BYTES as u64, "a segment has a header");
-        Active { id, slot, file, end, root_end: 0, durable_end: end, sync_failed: false, hint }
+        ActiveSegment {
+            id,
+            slot,
+            file,
+            end,
+            root_end: 0,
+            durable_end: end,
+            sync_failed: false,
+            hint,
+        }
     }
 }
 
@@ -103,7 +115,7 @@ pub(super) struct MovedCopy {
 pub(super) struct LogWriter {
     pub(super) directory: Arc<dyn LogDirectory>,
     pub(super) seed: u64,
-    pub(super) active: Active,
+    pub(super) active: ActiveSegment,
     pub(super) next_number: u64,
     /// Frames up to this number are durable.
     pub(super) synced: u64,
@@ -123,7 +135,7 @@ pub(super) struct LogWriter {
     pub(super) staging: Staging,
     /// Header and key of the record that is being written.
     pub(super) head: Vec<u8>,
-    pub(super) planted: Planted,
+    pub(super) planted: PlantedBug,
 }
 
 /// Room that a frame with this payload takes.
@@ -184,7 +196,7 @@ impl LogWriter {
     /// Cuts off durably what the last block has behind the last frame, which is synced.
     pub(super) fn trim(&mut self) -> io::Result<()> {
         assert_eq!(self.active.durable_end, self.active.end, "only padding is cut off");
-        let Active { file, end, .. } = &self.active;
+        let ActiveSegment { file, end, .. } = &self.active;
         file.rest();
         if !end.is_multiple_of(file.block_bytes() as u64) {
             self.staging.forget();
@@ -221,7 +233,7 @@ impl LogWriter {
         let id = id.ok_or_else(|| io::Error::other("segment numbers are used up"))?;
         // Set before the file is made: a creation that fails may leave one.
         self.unfinished = Some(id);
-        let fresh = Active::create(&*self.directory, id)?;
+        let fresh = ActiveSegment::create(&*self.directory, id)?;
         let sealed = std::mem::replace(&mut self.active, fresh);
         if let Err(error) = self.begin_segment(catalog) {
             self.active = sealed;
@@ -289,7 +301,7 @@ impl LogWriter {
 
     /// Writes the index file of a sealed segment. Without one the segment is read at the next
     /// opening, so a failure is worth no more than a line in the log.
-    fn write_hint(&mut self, mut sealed: Active, catalog: &RwLock<Catalog>) {
+    fn write_hint(&mut self, mut sealed: ActiveSegment, catalog: &RwLock<Catalog>) {
         let name = hint_name(sealed.id);
         let spans = catalog.read().spans(sealed.slot).clone();
         let content = sealed.hint.content(sealed.id, sealed.end, self.seed, &spans);

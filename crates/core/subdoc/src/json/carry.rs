@@ -5,9 +5,9 @@
 
 /// The mask of the previous block; only its last byte matters.
 #[derive(Default)]
-pub(super) struct Behind(u64);
+pub(super) struct PreviousMask(u64);
 
-impl Behind {
+impl PreviousMask {
     /// The bytes after those of the mask.
     #[inline(always)]
     pub(super) fn of(&mut self, mask: u64) -> u64 {

@@ -6,26 +6,26 @@
 //! followed by a digit. Runs that begin with another byte than a digit or a minus are literals, and
 //! other code checks them.
 
-use super::carry::{Behind, Runs};
+use super::carry::{PreviousMask, Runs};
 use crate::byte_masks::TokenBytes;
 
 /// The state before a block.
 #[derive(Default)]
 pub(super) struct Numbers {
     literals: Runs,
-    digits: Behind,
-    points: Behind,
+    digits: PreviousMask,
+    points: PreviousMask,
     fractions: Runs,
-    first_minuses: Behind,
-    first_zeroes: Behind,
+    first_minuses: PreviousMask,
+    first_zeroes: PreviousMask,
     powers: Powers,
 }
 
 /// The state of the exponents.
 #[derive(Default)]
 struct Powers {
-    exponents: Behind,
-    signs: Behind,
+    exponents: PreviousMask,
+    signs: PreviousMask,
     digits: Runs,
 }
 

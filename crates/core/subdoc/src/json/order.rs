@@ -5,7 +5,7 @@
 //! therefore turn the masks of tokens into the masks of allowed followers, to compare with the
 //! actual tokens. The meaning of a comma depends on its container, which the brackets module tells.
 
-use super::carry::{Behind, Runs};
+use super::carry::{PreviousMask, Runs};
 
 /// The tokens of a block, outside strings.
 pub(super) struct TokenMasks {
@@ -28,14 +28,14 @@ pub(super) struct TokenMasks {
 /// The state before a block.
 #[derive(Default)]
 pub(super) struct Order {
-    ends: Behind,
+    ends: PreviousMask,
     behind_ends: Runs,
-    opens: Behind,
+    opens: PreviousMask,
     behind_opens: Runs,
-    before_keys: Behind,
+    before_keys: PreviousMask,
     keys: Runs,
     key_strings: Runs,
-    key_ends: Behind,
+    key_ends: PreviousMask,
     behind_keys: Runs,
     /// The whitespace of the previous block.
     spaces: u64,

@@ -15,7 +15,7 @@ use crate::types::HostPort;
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RpcError {
     /// The connection could not be opened, or was lost before the reply came.
-    #[error("connection to {server}: {source}{}", Interrupted(.interrupted))]
+    #[error("connection to {server}: {source}{}", InterruptedCalls(.interrupted))]
     Network {
         server: HostPort,
         source: Arc<io::Error>,
@@ -67,9 +67,9 @@ pub(crate) struct InterruptedCall {
 }
 
 /// Shows the first interrupted calls and how many there are.
-struct Interrupted<'a>(&'a [InterruptedCall]);
+struct InterruptedCalls<'a>(&'a [InterruptedCall]);
 
-impl fmt::Display for Interrupted<'_> {
+impl fmt::Display for InterruptedCalls<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN_MAX: usize = 4;
         if self.0.is_empty() {

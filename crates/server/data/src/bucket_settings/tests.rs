@@ -3,20 +3,20 @@
 use std::path::Path;
 
 use clap::Command;
-use oribi_config::{Resolved, arguments, resolve};
+use oribi_config::{ResolvedSettings, arguments, resolve};
 
 use super::{IneffectiveSetting, over_memory, reload, review};
 use crate::buckets::{BucketChange, Buckets};
 
 const MIB: u64 = 1 << 20;
 
-fn resolved(flags: &[&str]) -> Resolved {
+fn resolved(flags: &[&str]) -> ResolvedSettings {
     let flags = std::iter::once("serve").chain(flags.iter().copied());
     let matches = Command::new("serve").args(arguments()).get_matches_from(flags);
     resolve(&matches, |_| None).unwrap()
 }
 
-fn open(directory: &Path, resolved: &Resolved) -> Buckets {
+fn open(directory: &Path, resolved: &ResolvedSettings) -> Buckets {
     Buckets::open_all(directory, &resolved.settings).unwrap()
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a connection without such requests allocates nothing for them.
 
-use super::fetches::{Fetches, Tries};
+use super::fetches::{Fetches, TryHistory};
 use super::parked::ParkedWrites;
 use crate::limits::PARKED_MAX;
 
@@ -35,8 +35,8 @@ impl DeferredRequests {
 
     /// Takes the history of the request at the head of the input, which is tried now.
     #[inline]
-    pub fn take_head(&mut self) -> Tries {
-        self.fetches.as_mut().map_or(Tries::default(), |fetches| fetches.take_head())
+    pub fn take_head(&mut self) -> TryHistory {
+        self.fetches.as_mut().map_or(TryHistory::default(), |fetches| fetches.take_head())
     }
 
     /// True while some write waits for the store, or some overtaken request waits for a fetch.

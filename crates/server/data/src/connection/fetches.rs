@@ -40,7 +40,7 @@ const _: () = assert!(PARKED_REQUESTS_MAX < BEHIND_HEAD as usize);
 
 /// The history of a request before this try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Tries {
+pub(crate) struct TryHistory {
     /// Fetches that the request has waited for.
     fetches: u8,
     /// The last of them failed.
@@ -55,7 +55,7 @@ pub(crate) struct Tries {
     pub is_overtaken: bool,
 }
 
-impl Tries {
+impl TryHistory {
     /// True for a request on its first try.
     pub fn is_first(self) -> bool {
         self.fetches == 0
@@ -66,14 +66,14 @@ impl Tries {
         self.failed || self.fetches >= FETCH_ATTEMPTS_MAX
     }
 
-    fn after(self, outcome: FetchOutcome) -> Tries {
-        Tries { failed: outcome == FetchOutcome::Failed, ..self }
+    fn after(self, outcome: FetchOutcome) -> TryHistory {
+        TryHistory { failed: outcome == FetchOutcome::Failed, ..self }
     }
 
-    fn with_one_more(self, now_ms: u64) -> Tries {
+    fn with_one_more(self, now_ms: u64) -> TryHistory {
         let waiting_since_ms =
             if self.waiting_since_ms == 0 { now_ms } else { self.waiting_since_ms };
-        Tries { fetches: self.fetches.saturating_add(1), waiting_since_ms, ..self }
+        TryHistory { fetches: self.fetches.saturating_add(1), waiting_since_ms, ..self }
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct ParkedRequest {
     deadline_ms: u64,
     pub frame: Box<[u8]>,
     /// The history of its tries.
-    pub tries: Tries,
+    pub tries: TryHistory,
 }
 
 impl ParkedRequest {
@@ -115,7 +115,7 @@ struct Head {
     behind: usize,
     /// Some fetch ahead failed.
     has_failed_behind: bool,
-    tries: Tries,
+    tries: TryHistory,
 }
 
 /// The requests of one connection that wait for a fetch.
@@ -140,17 +140,17 @@ impl Fetches {
 
     /// Parks a request at [`Fetches::next_position`]. The caller asks for its fetch with this
     /// serial number.
-    pub fn park(&mut self, serial: u32, now_ms: u64, frame: Box<[u8]>, tries: Tries) {
+    pub fn park(&mut self, serial: u32, now_ms: u64, frame: Box<[u8]>, tries: TryHistory) {
         assert!(serial != 0, "serial 0 stands for a fetch that is over");
         self.parked_bytes += frame.len();
         assert!(self.parked_bytes <= PARKED_REQUEST_BYTES_MAX, "the caller asked for a position");
-        let tries = Tries { is_overtaken: true, ..tries.with_one_more(now_ms) };
+        let tries = TryHistory { is_overtaken: true, ..tries.with_one_more(now_ms) };
         let deadline_ms = tries.waiting_since_ms + FETCH_TIMEOUT_MS;
         self.parked.insert(ParkedRequest { serial, deadline_ms, frame, tries });
     }
 
     /// Makes the request at the head wait for one completion.
-    pub fn wait_at_head(&mut self, serial: u32, now_ms: u64, tries: Tries) {
+    pub fn wait_at_head(&mut self, serial: u32, now_ms: u64, tries: TryHistory) {
         assert!(self.head.is_none(), "the history of the head was taken before it was tried");
         assert!(!tries.is_over(), "another fetch would be useless");
         debug_assert!(serial != 0, "serial 0 stands for a fetch that is over");
@@ -171,7 +171,7 @@ impl Fetches {
     }
 
     /// Takes the history of the request at the head, which is tried now.
-    pub fn take_head(&mut self) -> Tries {
+    pub fn take_head(&mut self) -> TryHistory {
         if let Some(head) = self.head.take() {
             let gives_up = head.tries.failed && head.has_failed_behind;
             self.given_up = if gives_up { head.behind } else { 0 };
@@ -179,7 +179,7 @@ impl Fetches {
         }
         let has_given_up = self.given_up > 0;
         self.given_up = self.given_up.saturating_sub(1);
-        Tries { failed: has_given_up, ..Tries::default() }
+        TryHistory { failed: has_given_up, ..TryHistory::default() }
     }
 
     /// Records that a fetch is over.
@@ -287,7 +287,7 @@ mod tests {
     fn late_and_foreign_completions_find_nothing() {
         let mut fetches = Fetches::default();
         let position = fetches.next_position(3).unwrap();
-        fetches.park(7, 0, Box::new(*b"abc"), Tries::default());
+        fetches.park(7, 0, Box::new(*b"abc"), TryHistory::default());
         let stale = FetchCompletion::Stale;
         assert_eq!(fetches.complete(token(position, 6), FetchOutcome::Ready), stale);
         assert_eq!(fetches.complete(token(position + 1, 7), FetchOutcome::Ready), stale);
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(&*fetches.take_ready().unwrap().frame, b"abc");
         assert!(fetches.take_ready().is_none() && !fetches.has_parked());
         assert_eq!(fetches.parked_bytes(), 0);
-        fetches.park(8, 0, Box::new(*b"abcd"), Tries::default());
+        fetches.park(8, 0, Box::new(*b"abcd"), TryHistory::default());
         assert_eq!(fetches.complete(token(position, 7), FetchOutcome::Ready), stale);
         assert!(!fetches.has_ready(), "the position has another request by now");
     }
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn only_its_own_fetch_failure_fails_the_head() {
         let mut fetches = Fetches::default();
-        fetches.wait_at_head(3, 0, Tries::default());
+        fetches.wait_at_head(3, 0, TryHistory::default());
         fetches.wait_behind(1, 1);
         let mut complete =
             |position, serial, outcome| fetches.complete(token(position, serial), outcome);
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn repeated_fetches_do_not_extend_the_wait_limit() {
         let mut fetches = Fetches::default();
-        fetches.wait_at_head(3, 1000, Tries::default());
+        fetches.wait_at_head(3, 1000, TryHistory::default());
         assert!(!fetches.expire(999 + FETCH_TIMEOUT_MS));
         assert_eq!(fetches.complete(token(HEAD, 3), FetchOutcome::Ready), FetchCompletion::Head);
         let tries = fetches.take_head();
@@ -350,7 +350,7 @@ mod tests {
     fn queued_requests_time_out_with_their_head() {
         let mut fetches = Fetches::default();
         for (serial, is_late) in [(3, false), (4, true)] {
-            fetches.wait_at_head(serial, 1000, Tries::default());
+            fetches.wait_at_head(serial, 1000, TryHistory::default());
             fetches.wait_behind(1, 2);
             if is_late {
                 assert!(fetches.expire(1000 + FETCH_TIMEOUT_MS));
@@ -372,14 +372,14 @@ mod tests {
         assert!(fetches.next_position(PARKED_REQUEST_BYTES_MAX + 1).is_none());
         for serial in 1..=PARKED_REQUESTS_MAX as u32 {
             assert!(fetches.next_position(1).is_some());
-            fetches.park(serial, 0, Box::new([0]), Tries::default());
+            fetches.park(serial, 0, Box::new([0]), TryHistory::default());
         }
         assert!(fetches.next_position(1).is_none());
     }
 
     #[test]
     fn tries_end() {
-        let mut tries = Tries::default();
+        let mut tries = TryHistory::default();
         for _ in 0..FETCH_ATTEMPTS_MAX {
             assert!(!tries.is_over());
             tries = tries.with_one_more(1).after(FetchOutcome::Ready);
@@ -390,8 +390,8 @@ mod tests {
     #[test]
     fn time_is_up_once() {
         let mut fetches = Fetches::default();
-        fetches.park(1, 0, Box::new([0]), Tries::default());
-        fetches.wait_at_head(2, 1, Tries::default());
+        fetches.park(1, 0, Box::new([0]), TryHistory::default());
+        fetches.wait_at_head(2, 1, TryHistory::default());
         assert!(!fetches.expire(FETCH_TIMEOUT_MS - 1) && !fetches.has_ready());
         assert!(!fetches.expire(FETCH_TIMEOUT_MS) && fetches.has_ready());
         assert!(fetches.expire(FETCH_TIMEOUT_MS + 1));

@@ -42,7 +42,7 @@ use crate::limits::{
     TIGHT_CONNECTION_BYTES,
 };
 use budget::{Budget, Demand, Grant};
-pub use reserved::Reserved;
+pub use reserved::ConnectionReservation;
 use ticket_state::TicketState;
 
 /// One that waits for a reservation.
@@ -211,7 +211,7 @@ impl ConnectionMemory {
     /// was granted: the document has changed since it asked.
     pub fn exchange(
         &self,
-        before: &mut Reserved,
+        before: &mut ConnectionReservation,
         demand: Demand,
         waker: &Arc<dyn ConnectionWaker>,
         connection: ConnectionId,
@@ -263,7 +263,7 @@ impl ConnectionMemory {
     }
 
     /// Returns all reservations of a connection, and grants waiting ones.
-    pub fn release_all(&self, reserved: &mut Reserved) {
+    pub fn release_all(&self, reserved: &mut ConnectionReservation) {
         self.change(|budget| reserved.take_all().for_each(|grant| budget.release(grant)));
     }
 

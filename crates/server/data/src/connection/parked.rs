@@ -67,7 +67,7 @@ impl Answer {
 }
 
 #[derive(Debug)]
-pub struct Parked {
+pub struct ParkedWrite {
     /// Serial number of the write in the worker.
     pub serial: u32,
     /// The request to answer.
@@ -82,7 +82,7 @@ pub struct Parked {
     pub answer: Answer,
 }
 
-impl Parked {
+impl ParkedWrite {
     /// How long the request has taken so far, if the client negotiated that figure.
     pub(crate) fn duration(&self, clock: &LatencyClock) -> Option<ServerDuration> {
         let elapsed_ns = || clock.now_ns().saturating_sub(self.begun_ns);
@@ -121,7 +121,7 @@ impl ParkToken {
 /// The waiting writes of one connection.
 #[derive(Debug, Default)]
 pub struct ParkedWrites {
-    writes: Slab<Parked>,
+    writes: Slab<ParkedWrite>,
 }
 
 impl ParkedWrites {
@@ -131,7 +131,7 @@ impl ParkedWrites {
     }
 
     /// Parks a write at `next_position`.
-    pub fn park(&mut self, write: Parked) {
+    pub fn park(&mut self, write: ParkedWrite) {
         assert!(self.writes.len() < PARKED_MAX, "the caller asked for a position first");
         assert!(write.serial != 0, "serial 0 stands for no write");
         debug_assert!(write.deadline_ms >= write.since_ms, "a deadline follows the beginning");
@@ -139,14 +139,14 @@ impl ParkedWrites {
     }
 
     /// Takes the write that a completion belongs to, if it still waits.
-    pub fn take(&mut self, position: u16, serial: u32) -> Option<Parked> {
+    pub fn take(&mut self, position: u16, serial: u32) -> Option<ParkedWrite> {
         let key = usize::from(position);
         let is_same = self.writes.get(key).is_some_and(|parked| parked.serial == serial);
         is_same.then(|| self.writes.remove(key))
     }
 
     /// Takes one write whose deadline has passed.
-    pub fn take_overdue(&mut self, now_ms: u64) -> Option<Parked> {
+    pub fn take_overdue(&mut self, now_ms: u64) -> Option<ParkedWrite> {
         let key = self.writes.iter().find(|(_, parked)| parked.deadline_ms <= now_ms)?.0;
         Some(self.writes.remove(key))
     }
@@ -167,17 +167,17 @@ mod tests {
     use oribi_engine::AppliedMutation;
     use oribi_types::{Cas, Seqno, VbUuid};
 
-    use super::{Answer, ParkToken, Parked, ParkedWrites};
+    use super::{Answer, ParkToken, ParkedWrite, ParkedWrites};
     use crate::connection::request_id::RequestId;
 
     fn answer() -> Answer {
         Answer::Mutation(AppliedMutation { cas: Cas(1), seqno: Seqno(2), vb_uuid: VbUuid(3) })
     }
 
-    fn write(serial: u32, opaque: u32, deadline_ms: u64) -> Parked {
+    fn write(serial: u32, opaque: u32, deadline_ms: u64) -> ParkedWrite {
         let answer = answer();
         let request = RequestId { opcode: 0, opaque };
-        Parked { serial, request, begun_ns: 0, since_ms: 1, deadline_ms, answer }
+        ParkedWrite { serial, request, begun_ns: 0, since_ms: 1, deadline_ms, answer }
     }
 
     #[test]

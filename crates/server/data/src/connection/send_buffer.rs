@@ -9,9 +9,9 @@ use std::sync::Arc;
 use oribi_engine::ItemRef;
 use oribi_engine::compression::Inflater;
 use oribi_engine::dcp::SharedRecord;
-use oribi_protocol::write_buffer::{Broken, PinnedBytes};
+use oribi_protocol::write_buffer::{BrokenValue, PinnedBytes};
 
-use crate::connection::memory::Reserved;
+use crate::connection::memory::ConnectionReservation;
 use crate::connection::memory::budget::BlockKey;
 
 /// The output of one connection.
@@ -69,7 +69,7 @@ impl PinnedValue {
 
     /// True when a reservation pays for the memory: one that the connection shares, or that of a
     /// backfill.
-    pub fn is_granted(&self, reserved: &Reserved) -> bool {
+    pub fn is_granted(&self, reserved: &ConnectionReservation) -> bool {
         match self {
             Self::Record(record, _) | Self::InflatingRecord(record, ..) => record.is_granted(),
             _ => self.block().is_some_and(|key| reserved.has_block(key)),
@@ -106,13 +106,13 @@ impl PinnedBytes for PinnedValue {
         }
     }
 
-    fn make_ready(&mut self, sent: usize) -> Result<(), Broken> {
+    fn make_ready(&mut self, sent: usize) -> Result<(), BrokenValue> {
         match self {
             Self::Inflating(item, inflating) => {
-                inflating.make(item.body(), sent).map_err(|_| Broken)
+                inflating.make(item.body(), sent).map_err(|_| BrokenValue)
             }
             Self::InflatingRecord(record, from, inflating) => {
-                inflating.make(&record.value()[*from as usize..], sent).map_err(|_| Broken)
+                inflating.make(&record.value()[*from as usize..], sent).map_err(|_| BrokenValue)
             }
             _ => Ok(()),
         }

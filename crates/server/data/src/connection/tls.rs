@@ -47,7 +47,7 @@ pub enum ReloadError {
 
 /// The user of a client's certificate.
 #[derive(Debug)]
-pub enum Certified {
+pub enum CertificateUser {
     /// No certificate, or one that names no user; the client may authenticate by other means.
     Nobody,
     User(Arc<Identity>),
@@ -153,7 +153,7 @@ impl Tls {
     }
 
     /// The user of a client's certificate. The handshake has verified its chain.
-    pub fn certified(&self, certificate: Option<&[u8]>, users: &UserStore) -> Certified {
+    pub fn certified(&self, certificate: Option<&[u8]>, users: &UserStore) -> CertificateUser {
         let found = certificate.and_then(|der| {
             let certificate = certificate::read(der).ok()?;
             let name = oribi_auth::certificate_user(&self.rules, &certificate)?;
@@ -164,11 +164,11 @@ impl Tls {
             user
         });
         match found {
-            Some(identity) => Certified::User(identity),
+            Some(identity) => CertificateUser::User(identity),
             None if self.options.client_certificates == ClientCertificates::Mandatory => {
-                Certified::Refused
+                CertificateUser::Refused
             }
-            None => Certified::Nobody,
+            None => CertificateUser::Nobody,
         }
     }
 

@@ -36,7 +36,7 @@ const COMPRESSED_BYTES_MAX: usize = RESERVED_ANSWER_BYTES_MIN;
 
 /// A stored document cannot be read; nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Damaged;
+pub struct DamagedDocument;
 
 /// See the module text.
 pub(crate) struct FrameWriter<'a> {
@@ -89,20 +89,20 @@ impl FrameWriter<'_> {
     /// Appends a change.
     ///
     /// # Errors
-    /// [`Damaged`].
+    /// [`DamagedDocument`].
     pub fn change(
         &self,
         out: &mut SendBuffer,
         stream: StreamHead,
         change: &StreamChange<'_>,
-    ) -> Result<usize, Damaged> {
+    ) -> Result<usize, DamagedDocument> {
         match change {
             StreamChange::Document(document) if document.record.deleted => {
                 self.deletion(out, stream, document)
             }
             StreamChange::Document(document) => self.mutation(out, stream, document),
             StreamChange::Event(event) => {
-                event_of(event).map(|event| event.write(out.tail(), stream)).ok_or(Damaged)
+                event_of(event).map(|event| event.write(out.tail(), stream)).ok_or(DamagedDocument)
             }
         }
     }
@@ -112,7 +112,7 @@ impl FrameWriter<'_> {
         out: &mut SendBuffer,
         stream: StreamHead,
         document: &ChangedDocument<'_>,
-    ) -> Result<usize, Damaged> {
+    ) -> Result<usize, DamagedDocument> {
         let record = &document.record;
         let extras = MutationExtras {
             by_seqno: record.seqno,
@@ -168,7 +168,7 @@ impl FrameWriter<'_> {
         out: &mut SendBuffer,
         stream: StreamHead,
         document: &ChangedDocument<'_>,
-    ) -> Result<usize, Damaged> {
+    ) -> Result<usize, DamagedDocument> {
         let record = &document.record;
         let has_times = self.flags.has(OpenFlags::INCLUDE_DELETE_TIMES);
         let (opcode, layout) = match has_times {
@@ -200,7 +200,7 @@ impl FrameWriter<'_> {
     fn attributes_of_deletion<'d>(
         &self,
         document: &ChangedDocument<'d>,
-    ) -> Result<Cow<'d, [u8]>, Damaged> {
+    ) -> Result<Cow<'d, [u8]>, DamagedDocument> {
         let (attributes, _) = parts(document)?;
         if attributes.is_empty() || !self.flags.has(OpenFlags::INCLUDE_XATTRS) {
             return Ok(Cow::Borrowed(&[]));
@@ -208,7 +208,7 @@ impl FrameWriter<'_> {
         if self.flags.has(OpenFlags::INCLUDE_DELETED_USER_XATTRS) {
             return Ok(Cow::Borrowed(attributes));
         }
-        let (xattrs, _) = xattr::split(attributes).map_err(|_| Damaged)?;
+        let (xattrs, _) = xattr::split(attributes).map_err(|_| DamagedDocument)?;
         if xattrs.iter().all(|(key, _)| xattr::is_system(key)) {
             return Ok(Cow::Borrowed(attributes));
         }
@@ -227,13 +227,15 @@ impl FrameWriter<'_> {
 /// The attributes and the body of a stored value.
 ///
 /// # Errors
-/// [`Damaged`].
-pub(crate) fn parts<'d>(document: &ChangedDocument<'d>) -> Result<(&'d [u8], &'d [u8]), Damaged> {
+/// [`DamagedDocument`].
+pub(crate) fn parts<'d>(
+    document: &ChangedDocument<'d>,
+) -> Result<(&'d [u8], &'d [u8]), DamagedDocument> {
     let value = document.record.value;
     if !document.record.datatype.contains(Datatype::XATTR) {
         return Ok((&[], value));
     }
-    let body = xattr::body_of(value).map_err(|_| Damaged)?;
+    let body = xattr::body_of(value).map_err(|_| DamagedDocument)?;
     Ok(value.split_at(value.len() - body.len()))
 }
 
@@ -286,9 +288,9 @@ fn write_inflated(
     document: &ChangedDocument<'_>,
     attributes: &[u8],
     body: &[u8],
-) -> Result<usize, Damaged> {
+) -> Result<usize, DamagedDocument> {
     let head = MessageHead { datatype: head.datatype & !Datatype::SNAPPY.0, ..head };
-    let bytes = inflated_bytes(body, VALUE_BYTES_MAX).map_err(|_| Damaged)?;
+    let bytes = inflated_bytes(body, VALUE_BYTES_MAX).map_err(|_| DamagedDocument)?;
     let begin = out.tail().len();
     let frame_bytes = write_head(out.tail(), &head, attributes.len() + bytes);
     out.tail().extend_from_slice(attributes);
@@ -309,7 +311,7 @@ fn write_inflated(
     }
     if inflate_into(body, VALUE_BYTES_MAX, out.tail()).is_err() {
         out.tail().truncate(begin);
-        return Err(Damaged);
+        return Err(DamagedDocument);
     }
     Ok(frame_bytes)
 }

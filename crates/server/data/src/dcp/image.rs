@@ -19,7 +19,7 @@ use oribi_protocol::dcp::open::OpenFlags;
 use oribi_protocol::frame::set_opaque;
 use oribi_protocol::limits::{GATHER_VALUE_BYTES_MIN, HEADER_BYTES};
 
-use super::frames::{Damaged, FrameWriter};
+use super::frames::{DamagedDocument, FrameWriter};
 use crate::connection::features::Features;
 use crate::connection::send_buffer::{PinnedValue, SendBuffer};
 
@@ -80,7 +80,7 @@ impl Image {
         part: &BackfillPart<'_>,
         writer: &FrameWriter<'_>,
         stream: StreamHead,
-    ) -> Result<Image, Damaged> {
+    ) -> Result<Image, DamagedDocument> {
         let documents = || (0..part.whole_len()).map(|index| part.document(index));
         let records = || documents().flatten().map(|document| document.record);
         let bytes = records().map(|it| FRAME_BYTES + it.key.key.len() + it.value.len()).sum();
@@ -96,7 +96,7 @@ impl Image {
         }
         if out.holds_pinned() {
             // One of them becomes large when it is inflated. Each connection sends it by itself.
-            return Err(Damaged);
+            return Err(DamagedDocument);
         }
         assert_eq!(ends.len(), part.whole_len(), "each document of the part has an end");
         let messages = Arc::new(std::mem::take(out.tail()));

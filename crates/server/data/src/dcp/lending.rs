@@ -9,7 +9,7 @@
 use oribi_engine::dcp::ChangedDocument;
 use oribi_protocol::dcp::open::OpenFlags;
 
-use crate::connection::memory::Reserved;
+use crate::connection::memory::ConnectionReservation;
 use crate::connection::memory::budget::Demand;
 use crate::connection::memory::ledger::MemoryLedger;
 use crate::connection::waker::ConnectionId;
@@ -29,7 +29,7 @@ pub(crate) struct Lender<'a> {
     pub ledger: &'a MemoryLedger,
     pub connection: ConnectionId,
     /// Memory that it has reserved.
-    pub reserved: &'a mut Reserved,
+    pub reserved: &'a mut ConnectionReservation,
     /// Now, on the worker's monotonic clock.
     pub now_ms: u64,
     /// A request of the connection is in the queue.

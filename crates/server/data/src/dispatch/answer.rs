@@ -24,7 +24,7 @@ use super::outcome::{HandlerReply, Outcome, Rejection, RuleRejection};
 use super::request::Request;
 use super::rules::{Rule, Silence};
 use super::{access, durable, reservation, timing};
-use crate::connection::parked::{Answer, Parked};
+use crate::connection::parked::{Answer, ParkedWrite};
 use crate::connection::request_id::RequestId;
 use crate::connection::send_buffer::SendBuffer;
 use crate::diagnostics::rejection_log::Reference;
@@ -406,7 +406,7 @@ pub(crate) fn answer_parked(
     state: &ConnectionState,
     out: &mut SendBuffer,
     env: &mut Environment,
-    parked: &Parked,
+    parked: &ParkedWrite,
     outcome: Result<(), (Status, &'static str)>,
 ) {
     timing::note_parked(state, env, parked);

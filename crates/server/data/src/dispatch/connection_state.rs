@@ -28,7 +28,7 @@ use crate::buckets::{BucketHandle, MemcachedPlace};
 use crate::connection::close_reason::CloseReason;
 use crate::connection::deferred::DeferredRequests;
 use crate::connection::features::Features;
-use crate::connection::memory::Reserved;
+use crate::connection::memory::ConnectionReservation;
 use crate::connection::negotiation::ClientNegotiation;
 use crate::connection::pending::Pending;
 use crate::connection::registry::ConnectionRecord;
@@ -49,7 +49,7 @@ pub(crate) struct ConnectionState {
     pub pending: Pending,
     pub deferred: DeferredRequests,
     /// Memory reserved for a large request, or for large answers and changes.
-    pub reserved: Reserved,
+    pub reserved: ConnectionReservation,
     /// The DCP streams of a connection that was opened for them.
     pub producer: Option<Box<DcpProducer>>,
     /// Set once: the rest of the output is sent, then the connection ends.
@@ -67,7 +67,7 @@ impl ConnectionState {
             selection,
             pending: Pending::default(),
             deferred: DeferredRequests::default(),
-            reserved: Reserved::default(),
+            reserved: ConnectionReservation::default(),
             producer: None,
             closing: None,
         }

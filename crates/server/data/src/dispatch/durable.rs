@@ -7,7 +7,7 @@
 use oribi_protocol::feature::Feature;
 
 use super::request::Request;
-use crate::connection::parked::{Answer, ParkToken, Parked};
+use crate::connection::parked::{Answer, ParkToken, ParkedWrite};
 use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
 
 /// Parks a write that is done in memory until the store has it. Returns the answer if the store
@@ -25,7 +25,7 @@ pub(super) fn park(req: &mut Request<'_>, answer: Answer) -> Option<Answer> {
     }
     let asked_ms = req.infos.durability.and_then(|durability| durability.timeout_ms);
     let timeout_ms = asked_ms.map_or(DURABILITY_TIMEOUT_DEFAULT_MS, u64::from);
-    let write = Parked {
+    let write = ParkedWrite {
         serial,
         request: req.id(),
         begun_ns: req.tries.begun_ns,

@@ -24,7 +24,7 @@ use oribi_types::{Cas, CollectionId, DocKey, DurabilityLevel, Vbid};
 
 use super::outcome::Rejection;
 use crate::buckets::BucketHandle;
-use crate::connection::fetches::Tries;
+use crate::connection::fetches::TryHistory;
 use crate::connection::request_id::RequestId;
 use crate::connection::waker::ConnectionId;
 use crate::diagnostics::counters::collections::CollectionCounters;
@@ -50,14 +50,14 @@ pub(super) struct Request<'a> {
     /// then.
     pub received: Option<FillingItem>,
     /// Its history, if it is tried again.
-    pub tries: Tries,
+    pub tries: TryHistory,
     /// Answers to earlier requests are still unsent.
     pub has_output: bool,
 }
 
 /// The location of a request's document.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Located<'a> {
+pub(super) struct RequestLocation<'a> {
     /// Collection and logical key.
     pub key: DocKey<'a>,
     /// Its hash, if the key was announced.
@@ -84,7 +84,7 @@ impl<'a> Request<'a> {
             section: None,
             ahead: None,
             received: None,
-            tries: Tries::default(),
+            tries: TryHistory::default(),
             has_output: false,
         }
     }
@@ -95,10 +95,10 @@ impl<'a> Request<'a> {
     }
 
     #[inline(always)]
-    pub fn locate(&self) -> Result<Located<'a>, Rejection> {
+    pub fn locate(&self) -> Result<RequestLocation<'a>, Rejection> {
         const INVALID: Rejection = Rejection::Because(Status::Einval, "the key is not valid");
         let key = self.state.doc_key(self.frame.key).ok_or(INVALID)?;
-        Ok(Located { key, ahead: self.ahead })
+        Ok(RequestLocation { key, ahead: self.ahead })
     }
 
     /// The vbucket that the header names, for requests without a key.
@@ -177,7 +177,7 @@ impl<'a> Request<'a> {
     }
 }
 
-impl Located<'_> {
+impl RequestLocation<'_> {
     /// The document's vbucket. Reads and stores of an announced key do without it.
     #[inline(always)]
     pub fn vbid(&self, req: &Request<'_>) -> Vbid {

@@ -15,7 +15,7 @@ use oribi_engine::{GetOutcome, ItemRef};
 use oribi_protocol::status::Status;
 
 use super::outcome::Rejection;
-use super::request::{Located, Request};
+use super::request::{Request, RequestLocation};
 use crate::connection::memory::budget::Demand;
 use crate::connection::pending::HeadWait;
 use crate::limits::{LOADING_WAIT_MS, ROOM_WAIT_MS};
@@ -76,7 +76,7 @@ impl Request<'_> {
     }
 
     /// Makes room for the answer when a document is about to be changed.
-    pub fn reserve_document(&mut self, document: Located<'_>) -> Result<(), Rejection> {
+    pub fn reserve_document(&mut self, document: RequestLocation<'_>) -> Result<(), Rejection> {
         match document.get(self) {
             GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
                 self.reserve_answer(item.value_bytes())

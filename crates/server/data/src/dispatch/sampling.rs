@@ -8,7 +8,7 @@ use oribi_engine::{ItemRef, MetaOutcome, OperationRejection};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::leb128::encode_u32;
 use oribi_protocol::status::Status;
-use oribi_subdoc::xattr::{self, Malformed, XattrDraft};
+use oribi_subdoc::xattr::{self, MalformedBlock, XattrDraft};
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
 use super::outcome::{HandlerReply, Outcome, Rejection, SampledDocument};
@@ -75,7 +75,7 @@ fn held_by_answer(item: &ItemRef) -> usize {
 }
 
 /// The visible attributes as a block; empty when there are none.
-fn shown_attributes(block: &[u8], sees_system: bool) -> Result<Vec<u8>, Malformed> {
+fn shown_attributes(block: &[u8], sees_system: bool) -> Result<Vec<u8>, MalformedBlock> {
     if sees_system {
         return Ok(block.to_vec());
     }

@@ -75,7 +75,7 @@ enum Plan {
     Later(StatPreparation),
 }
 
-type Planned = Result<Plan, Rejection>;
+type PlanResult = Result<Plan, Rejection>;
 
 /// The inputs of a plan besides the bucket.
 struct StatContext<'a> {
@@ -141,7 +141,7 @@ fn plan_group(
     bucket: &Arc<BucketHandle>,
     group: &str,
     argument: &str,
-) -> Planned {
+) -> PlanResult {
     // Figures of one collection need the right in that collection. All others are about the bucket.
     let is_about_collections = group.starts_with("collections") || group.starts_with("scopes");
     if !is_about_collections {
@@ -266,7 +266,7 @@ fn plan(
     bucket: &Arc<BucketHandle>,
     group: &str,
     argument: &str,
-) -> Planned {
+) -> PlanResult {
     match group {
         "vbucket"
         | "vbucket-seqno"
@@ -288,7 +288,7 @@ fn plan(
 }
 
 /// Plans groups about connections that follow changes.
-fn plan_changes(bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Planned {
+fn plan_changes(bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> PlanResult {
     match (group, argument) {
         ("dcp", "") => Ok(Plan::Now(Box::new(dcp::Connections::new(bucket)))),
         ("dcp", _) => Err(Rejection::Status(Status::Einval)),
@@ -308,7 +308,7 @@ fn plan_changes(bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Plan
 }
 
 /// Plans groups that take no argument.
-fn plan_small(asker: &StatContext<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Planned {
+fn plan_small(asker: &StatContext<'_>, bucket: &Arc<BucketHandle>, group: &str) -> PlanResult {
     let now = asker.now;
     let handle = Arc::clone(bucket);
     Ok(match group {
@@ -361,7 +361,11 @@ fn plan_small(asker: &StatContext<'_>, bucket: &Arc<BucketHandle>, group: &str) 
 }
 
 /// Plans the groups that only memcached has.
-fn plan_of_memcached(asker: &StatContext<'_>, handle: Arc<BucketHandle>, group: &str) -> Planned {
+fn plan_of_memcached(
+    asker: &StatContext<'_>,
+    handle: Arc<BucketHandle>,
+    group: &str,
+) -> PlanResult {
     let server = Arc::clone(asker.server);
     let write: fn(&mut StatWriter<'_>, &ServerContext, &BucketHandle, &BucketStats) = match group {
         "settings" => memcached::write_settings,
@@ -397,7 +401,7 @@ fn plan_vbuckets(
     bucket: &Arc<BucketHandle>,
     group: &str,
     argument: &str,
-) -> Planned {
+) -> PlanResult {
     let vbuckets = parse_vbuckets(bucket, argument)?;
     let is_all = argument.is_empty();
     let details = |detail, vbuckets| {
@@ -436,7 +440,7 @@ fn plan_sums(
     manifest: &Arc<BucketManifest>,
     group: &str,
     argument: &str,
-) -> Planned {
+) -> PlanResult {
     let selection = match group {
         "collections" if argument.is_empty() => Selection::Collections,
         "scopes" if argument.is_empty() => Selection::Scopes,
@@ -511,7 +515,7 @@ fn parse_key(
     Ok(OwnedKey { vbid, collection, key: key.as_bytes().to_vec() })
 }
 
-fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> Planned {
+fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> PlanResult {
     if group.starts_with("vkey") {
         return plan_vkey(bucket, key);
     }
@@ -524,7 +528,7 @@ fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> Planned {
     Ok(whole(move |writer| keys::write(writer, &stats, phase)))
 }
 
-fn plan_vkey(bucket: &Arc<BucketHandle>, key: OwnedKey) -> Planned {
+fn plan_vkey(bucket: &Arc<BucketHandle>, key: OwnedKey) -> PlanResult {
     let stats = match keys::in_memory(bucket, &key) {
         Err(OperationRejection::NeedsFetch) => return Ok(plan_stored_key(bucket, key, true)),
         stats => stats.map_err(Rejection::Engine)?,
@@ -541,7 +545,7 @@ fn plan_stored_key(bucket: &Arc<BucketHandle>, key: OwnedKey, verifies: bool) ->
 }
 
 /// Plans the only group that needs no bucket.
-fn plan_connections(req: &Request<'_>, argument: &str) -> Planned {
+fn plan_connections(req: &Request<'_>, argument: &str) -> PlanResult {
     let (server, now) = (&req.env.server, req.env.now);
     let Some(viewer) = req.state.identity() else { return Err(Rejection::Status(Status::Eaccess)) };
     if argument.is_empty() {

@@ -27,7 +27,7 @@ use oribi_types::{Cas, Datatype, VbUuid, Vbid};
 use smallvec::SmallVec;
 
 use super::outcome::{FoundValue, HandlerReply, Outcome, PathValues, Rejection, RuleRejection};
-use super::request::{Located, Request};
+use super::request::{Request, RequestLocation};
 use crate::connection::parked::Answer;
 use crate::connection::send_buffer::range_within;
 use lookup::{Subject, look_up, view_of};
@@ -108,7 +108,7 @@ fn answer_lookup<'a>(req: &mut Request<'a>, paths: Result<PathRequest<'a>, Statu
 fn follow(
     req: &mut Request<'_>,
     paths: &PathRequest<'_>,
-    document: Located<'_>,
+    document: RequestLocation<'_>,
     (item, cas): (ItemRef, Cas),
 ) -> Outcome<'static> {
     let sees_system = paths.names_attributes()
@@ -203,7 +203,7 @@ fn held_by_answer(paths: &PathRequest<'_>, item: &ItemRef) -> usize {
 /// the whole bucket passes at once.
 fn demand_rights(
     req: &mut Request<'_>,
-    document: Located<'_>,
+    document: RequestLocation<'_>,
     paths: &PathRequest<'_>,
     kind: SubDocumentKind,
 ) -> Result<(), RuleRejection> {
@@ -267,7 +267,7 @@ fn answer_mutation<'a>(
 
 fn rewrite(
     req: &Request<'_>,
-    document: Located<'_>,
+    document: RequestLocation<'_>,
     paths: &PathRequest<'_>,
     results: &mut Results,
 ) -> RewriteOutcome<Failure> {

@@ -25,7 +25,7 @@ mod with_meta;
 use std::sync::Arc;
 
 use oribi_auth::{Access, Identity};
-use oribi_protocol::frame::{Decoded, decode};
+use oribi_protocol::frame::{DecodedFrame, decode};
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{CounterExtras, RequestParts, SetExtras, encode_request};
@@ -50,7 +50,7 @@ pub(super) struct HandlerReply {
 fn replies(mut output: &[u8]) -> Vec<HandlerReply> {
     let mut replies = Vec::new();
     while !output.is_empty() {
-        let Ok(Decoded::Complete { frame, consumed }) = decode(output) else {
+        let Ok(DecodedFrame::Complete { frame, consumed }) = decode(output) else {
             panic!("the output is not a list of complete frames");
         };
         replies.push(HandlerReply {

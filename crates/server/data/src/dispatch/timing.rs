@@ -8,8 +8,8 @@ use oribi_protocol::opcode::Opcode;
 
 use super::request::Request;
 use super::rules::{self, Rule};
-use crate::connection::fetches::Tries;
-use crate::connection::parked::Parked;
+use crate::connection::fetches::TryHistory;
+use crate::connection::parked::ParkedWrite;
 use crate::diagnostics::slow_operation_log::{OperationClass, SlowOperation};
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
@@ -45,7 +45,7 @@ fn operation(state: &ConnectionState, opcode: u8, class: OperationClass) -> Slow
 
 /// Tells the slow operation log about a finished request, if its time was measured.
 pub(super) fn note_if_slow(req: &mut Request<'_>, rule: &Rule) {
-    let Tries { begun_ns, waiting_since_ms, .. } = req.tries;
+    let TryHistory { begun_ns, waiting_since_ms, .. } = req.tries;
     let fetch_ms = match waiting_since_ms {
         0 => 0,
         since_ms => req.env.now_ms.saturating_sub(since_ms),
@@ -61,7 +61,7 @@ pub(super) fn note_if_slow(req: &mut Request<'_>, rule: &Rule) {
 
 /// Tells the slow operation log about a write whose persistence is decided. Its key is no longer
 /// known.
-pub(super) fn note_parked(state: &ConnectionState, env: &mut Environment, parked: &Parked) {
+pub(super) fn note_parked(state: &ConnectionState, env: &mut Environment, parked: &ParkedWrite) {
     let unknown = operation(state, parked.request.opcode, OperationClass::Durable);
     let persist_ms = env.now_ms.saturating_sub(parked.since_ms);
     env.slow.note(env.now_ms, &SlowOperation { persist_ms, ..unknown });

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use oribi_auth::UserStore;
 use oribi_protocol::dcp::message;
-use oribi_protocol::frame::{self, Decoded};
+use oribi_protocol::frame::{self, DecodedFrame};
 use oribi_protocol::magic::Magic;
 use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
@@ -91,7 +91,7 @@ fn parse(mut answered: &[u8]) -> Vec<Answer> {
     let mut answers = Vec::new();
     while !answered.is_empty() {
         let decoded = frame::decode(answered).expect("the server sends well-formed frames");
-        let Decoded::Complete { frame, consumed } = decoded else {
+        let DecodedFrame::Complete { frame, consumed } = decoded else {
             panic!("the server sent a part of a frame: {decoded:?}");
         };
         let header = frame.header;

@@ -42,7 +42,7 @@ use oribi_protocol::text::Decoder;
 
 use crate::buckets::MemcachedPlace;
 use crate::connection::close_reason::CloseReason;
-use crate::connection::parked::{ParkToken, Parked};
+use crate::connection::parked::{ParkToken, ParkedWrite};
 use crate::connection::pending::{HeadWait, LongAnswer};
 use crate::connection::registry::ConnectionRecord;
 use crate::connection::send_buffer::SendBuffer;
@@ -51,7 +51,7 @@ use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
 use crate::dispatch::status;
-use crate::dispatch::{self, Served};
+use crate::dispatch::{self, ServeResult};
 use crate::limits::{
     DCP_IDLE_TIMEOUT_MS, FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, HEAD_ROOM_BYTES,
     OUTPUT_FLUSH_BYTES,
@@ -335,15 +335,15 @@ impl ConnectionDriver {
                     return TurnProgress::NeedInput;
                 }
                 match self.serve_incoming(env) {
-                    Served::Done => *served += 1,
-                    Served::Later | Served::Fetch { .. } => return self.waiting(),
+                    ServeResult::Done => *served += 1,
+                    ServeResult::Later | ServeResult::Fetch { .. } => return self.waiting(),
                 }
                 continue;
             }
             ahead.advance(&self.state, self.reader.unread());
             match self.process_frame(env, ahead) {
-                Some(Served::Done) => *served += 1,
-                Some(Served::Later | Served::Fetch { .. }) => return self.waiting(),
+                Some(ServeResult::Done) => *served += 1,
+                Some(ServeResult::Later | ServeResult::Fetch { .. }) => return self.waiting(),
                 None if self.state.closing().is_some() => return TurnProgress::Closing,
                 None => return TurnProgress::NeedInput,
             }
@@ -408,7 +408,7 @@ impl ConnectionDriver {
     fn answer_parked(
         &mut self,
         env: &mut Environment,
-        parked: &Parked,
+        parked: &ParkedWrite,
         outcome: Result<(), (Status, &'static str)>,
     ) {
         if let (Err(_), Some(operations)) = (outcome, self.state.selection.operations()) {

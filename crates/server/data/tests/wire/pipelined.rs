@@ -14,7 +14,7 @@ mod request;
 use std::sync::Arc;
 
 use oribi_engine::EvictionPolicy;
-use oribi_protocol::frame::{self, Decoded, Frame};
+use oribi_protocol::frame::{self, DecodedFrame, Frame};
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
@@ -131,7 +131,7 @@ fn compare<'a>(
     model: &mut Model,
 ) -> &'a [u8] {
     let request = &sent.request;
-    let Ok(Decoded::Complete { frame, consumed }) = frame::decode(bytes) else {
+    let Ok(DecodedFrame::Complete { frame, consumed }) = frame::decode(bytes) else {
         panic!("no answer to {request:?}");
     };
     let Frame { header, framing, extras, key, value } = frame;

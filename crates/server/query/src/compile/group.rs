@@ -9,7 +9,7 @@ use crate::plan::{
 };
 
 use super::Compiler;
-use super::select::Grouped;
+use super::select::GroupedParts;
 
 type GroupParts = (Option<GroupPlan>, Vec<WindowPlan>, ProjectionPlan, Vec<OrderKey>);
 
@@ -18,12 +18,12 @@ impl Compiler<'_> {
     pub(super) fn group(
         &mut self,
         explicit: bool,
-        parts: Grouped,
+        parts: GroupedParts,
         aggregates: Vec<Aggregate>,
         mut windows: Vec<WindowPlan>,
         sources: Range<FrameSlot>,
     ) -> Result<GroupParts> {
-        let Grouped { keys, mut letting, mut having, mut projection, mut order } = parts;
+        let GroupedParts { keys, mut letting, mut having, mut projection, mut order } = parts;
         if !explicit && aggregates.is_empty() {
             return Ok((None, windows, projection, order));
         }

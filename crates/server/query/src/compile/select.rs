@@ -15,7 +15,7 @@ use super::{Compiler, DocumentUse, LoopPlan, Scope, SelectState};
 pub use crate::parser::implicit_name;
 
 /// The parts of a SELECT that see groups.
-pub struct Grouped {
+pub struct GroupedParts {
     pub keys: Vec<(FrameSlot, ExprPlan)>,
     pub letting: Vec<(FrameSlot, ExprPlan)>,
     pub having: Option<ExprPlan>,
@@ -70,7 +70,11 @@ impl Compiler<'_> {
         Ok((plan, order))
     }
 
-    fn grouped_parts(&mut self, select: &ast::Select, order: &[ast::OrderTerm]) -> Result<Grouped> {
+    fn grouped_parts(
+        &mut self,
+        select: &ast::Select,
+        order: &[ast::OrderTerm],
+    ) -> Result<GroupedParts> {
         let mut keys = Vec::new();
         let mut letting = Vec::new();
         let mut having = None;
@@ -96,7 +100,7 @@ impl Compiler<'_> {
         self.select.aggregate_error = None;
         let projection = self.projection(&select.projection)?;
         let order = self.order(&select.projection, &projection, order)?;
-        Ok(Grouped { keys, letting, having, projection, order })
+        Ok(GroupedParts { keys, letting, having, projection, order })
     }
 
     pub fn projection(&mut self, projection: &ast::ProjectionClause) -> Result<ProjectionPlan> {

@@ -23,7 +23,7 @@ use crate::value::{Object, QueryValue, Text, json, key};
 use super::flow::Flow;
 use super::index_scan;
 
-type Each<'e> = dyn FnMut(&mut SlotFrame) -> Result<Flow> + 'e;
+type RowStep<'e> = dyn FnMut(&mut SlotFrame) -> Result<Flow> + 'e;
 
 impl Runtime<'_> {
     /// Calls `each` for every joined row.
@@ -31,7 +31,7 @@ impl Runtime<'_> {
         &self,
         plan: &FromPlan,
         frame: &mut SlotFrame,
-        each: &mut Each<'_>,
+        each: &mut RowStep<'_>,
     ) -> Result<Flow> {
         let mut states: Vec<JoinState> = plan.joins.iter().map(|_| JoinState::default()).collect();
         source(&plan.first, self, frame, &mut |frame| {
@@ -49,7 +49,7 @@ fn joins(
     states: &mut [JoinState],
     rt: &Runtime<'_>,
     frame: &mut SlotFrame,
-    each: &mut Each<'_>,
+    each: &mut RowStep<'_>,
 ) -> Result<Flow> {
     let (Some((plan, plans)), Some((state, states))) =
         (plans.split_first(), states.split_first_mut())
@@ -91,7 +91,7 @@ fn matches(
     state: &mut JoinState,
     rt: &Runtime<'_>,
     frame: &mut SlotFrame,
-    each: &mut Each<'_>,
+    each: &mut RowStep<'_>,
 ) -> Result<Flow> {
     let slot = plan.source.slot;
     match &plan.kind {
@@ -168,7 +168,7 @@ impl JoinState {
         slots: Range<FrameSlot>,
         key: Option<&[u8]>,
         frame: &mut SlotFrame,
-        each: &mut Each<'_>,
+        each: &mut RowStep<'_>,
     ) -> Result<Flow> {
         let Some(rows) = &self.rows else { return Ok(Flow::More) };
         let width = slots.len();
@@ -255,7 +255,7 @@ fn source(
     plan: &SourcePlan,
     rt: &Runtime<'_>,
     frame: &mut SlotFrame,
-    each: &mut Each<'_>,
+    each: &mut RowStep<'_>,
 ) -> Result<Flow> {
     let slot = plan.slot;
     match &plan.kind {
@@ -297,7 +297,7 @@ fn values(
     slot: FrameSlot,
     rt: &Runtime<'_>,
     frame: &mut SlotFrame,
-    each: &mut Each<'_>,
+    each: &mut RowStep<'_>,
 ) -> Result<Flow> {
     if value.is_missing() {
         return Ok(Flow::More);
@@ -321,7 +321,7 @@ fn documents(
     slot: FrameSlot,
     rt: &Runtime<'_>,
     frame: &mut SlotFrame,
-    each: &mut Each<'_>,
+    each: &mut RowStep<'_>,
 ) -> Result<Flow> {
     let range = match &plan.access {
         AccessPath::Keys(keys) => {
@@ -392,7 +392,7 @@ fn by_keys(
     keys: &QueryValue,
     distinct: bool,
     frame: &mut SlotFrame,
-    each: &mut Each<'_>,
+    each: &mut RowStep<'_>,
 ) -> Result<Flow> {
     let listed = keys.elements();
     let keys = listed.as_ref().map_or(std::slice::from_ref(keys), |keys| keys.as_slice());

@@ -23,7 +23,7 @@ enum Key {
 }
 
 /// What an UPDATE does to a document.
-pub struct Edited {
+pub struct DocumentEdit {
     pub value: QueryValue,
     pub expiration: Option<u32>,
 }
@@ -34,12 +34,12 @@ pub fn apply(
     document: FrameSlot,
     rt: &Runtime<'_>,
     frame: &mut SlotFrame,
-) -> Result<Edited> {
+) -> Result<DocumentEdit> {
     let mut editor = Editor {
         document,
         rt,
         places: Vec::new(),
-        edited: Edited { value: frame[document].clone(), expiration: None },
+        edited: DocumentEdit { value: frame[document].clone(), expiration: None },
     };
     for assignment in assignments {
         editor.run_loops(assignment, &assignment.loops, frame)?;
@@ -52,7 +52,7 @@ struct Editor<'r, 's> {
     rt: &'r Runtime<'s>,
     /// Where the current values of loop variables are.
     places: Vec<(FrameSlot, Option<Vec<Key>>)>,
-    edited: Edited,
+    edited: DocumentEdit,
 }
 
 /// An element of a loop: where it is, its position and its value.

@@ -1,7 +1,7 @@
 //! Compiled expressions as text, for people: names again instead of slots.
 
 use crate::ast::{
-    CaseExpr, Comprehension, Expr, FunctionCall, LoopBinding, Name, PathStep, Quantified,
+    CaseExpr, Comprehension, Expr, FunctionCall, LoopBinding, Name, PathStep, QuantifiedExpr,
 };
 use crate::plan::{ExprPlan, FrameSlot, LoopPlan, StepPlan};
 use crate::printer::print;
@@ -122,7 +122,7 @@ fn named(expr: &ExprPlan, names: &SourceNames) -> Expr {
         })),
         ExprPlan::Call(function, args) => call(function.name, list(args, names)),
         ExprPlan::Quantified { quantifier, bindings, condition } => {
-            Expr::Quantified(Box::new(Quantified {
+            Expr::Quantified(Box::new(QuantifiedExpr {
                 quantifier: *quantifier,
                 bindings: loops(bindings, names),
                 condition: named(condition, names),

@@ -58,15 +58,15 @@ pub const TABLE: &[Function] = &[
 ];
 
 /// A date text: the moment and the format to print it with.
-struct Dated {
+struct DateText {
     civil: Civil,
     pattern: DatePattern,
 }
 
-fn dated(value: &QueryValue) -> Option<Dated> {
+fn dated(value: &QueryValue) -> Option<DateText> {
     let text = value.as_text()?.to_str().into_owned();
     let (civil, pattern) = format::parse(&text)?;
-    Some(Dated { civil, pattern })
+    Some(DateText { civil, pattern })
 }
 
 /// A moment of milliseconds since 1970, in UTC.
@@ -157,7 +157,7 @@ fn add_millis(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
 }
 
 fn add_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
-    let Some(Dated { civil, pattern }) = dated(&args[0]) else { return Ok(QueryValue::Null) };
+    let Some(DateText { civil, pattern }) = dated(&args[0]) else { return Ok(QueryValue::Null) };
     let added = add(&civil, &args[1], &args[2])?;
     Ok(added.map_or(QueryValue::Null, |civil| QueryValue::from(pattern.print(&civil))))
 }
@@ -183,7 +183,7 @@ fn diff_text(args: &[QueryValue], absolute: bool) -> Result<QueryValue> {
 }
 
 fn format_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
-    let (Some(Dated { civil, .. }), Some(format)) = (dated(&args[0]), args[1].as_text()) else {
+    let (Some(DateText { civil, .. }), Some(format)) = (dated(&args[0]), args[1].as_text()) else {
         return Ok(QueryValue::Null);
     };
     Ok(QueryValue::from(DatePattern::of(&format.to_str()).print(&civil)))
@@ -199,7 +199,7 @@ fn part_millis(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
 }
 
 fn part_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
-    let Some(Dated { civil, .. }) = dated(&args[0]) else { return Ok(QueryValue::Null) };
+    let Some(DateText { civil, .. }) = dated(&args[0]) else { return Ok(QueryValue::Null) };
     Ok(part_of(&args[1])?.map_or(QueryValue::Null, |part| QueryValue::Int(civil.part(part))))
 }
 
@@ -214,7 +214,7 @@ fn trunc_millis(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
 }
 
 fn trunc_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
-    let Some(Dated { civil, pattern }) = dated(&args[0]) else {
+    let Some(DateText { civil, pattern }) = dated(&args[0]) else {
         return Ok(args[0].as_text().map_or(QueryValue::Null, unparsed));
     };
     let civil = trunc(&civil, &args[1])?;
@@ -307,7 +307,7 @@ fn to_zone(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
     let (Some(text), Some(zone)) = (args[0].as_text(), zone_of(&args[1])) else {
         return Ok(QueryValue::Null);
     };
-    let Some(Dated { civil, pattern }) = dated(&args[0]) else { return Ok(unparsed(text)) };
+    let Some(DateText { civil, pattern }) = dated(&args[0]) else { return Ok(unparsed(text)) };
     let civil = zone.civil(civil.nanoseconds());
     match args.get(2) {
         None => Ok(QueryValue::from(pattern.print(&civil))),
@@ -319,7 +319,7 @@ fn to_zone(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
 }
 
 fn to_utc(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
-    let Some(Dated { civil, pattern }) = dated(&args[0]) else { return Ok(QueryValue::Null) };
+    let Some(DateText { civil, pattern }) = dated(&args[0]) else { return Ok(QueryValue::Null) };
     Ok(QueryValue::from(pattern.print(&Civil::from_nanoseconds(civil.nanoseconds(), 0))))
 }
 

@@ -32,7 +32,7 @@ impl<'b> Choices<'b> {
 
 const FIELDS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-const TEXTS: [&str; 12] = ["", "a", "b", "ab", "ba", "aab", "A", "é", "a%b", "_", "zz", "10"];
+const TEXTS: [&str; 12] = ["", "a", "b", "ab", "bb", "aab", "A", "é", "a%b", "_", "zz", "10"];
 
 fn number(choices: &mut Choices<'_>) -> Value {
     match choices.below(12) {

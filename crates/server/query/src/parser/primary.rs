@@ -3,7 +3,7 @@
 
 use crate::ast::{
     CaseExpr, CollectionKind, Comprehension, Expr, FunctionCall, LoopBinding, Param, PathStep,
-    Quantified, Quantifier,
+    QuantifiedExpr, Quantifier,
 };
 use crate::error::Result;
 use crate::functions;
@@ -343,7 +343,7 @@ impl Parser<'_> {
         self.expect_word(Keyword::SATISFIES)?;
         let condition = self.expr()?;
         self.expect_word(Keyword::END)?;
-        Ok(Expr::Quantified(Box::new(Quantified { quantifier, bindings, condition })))
+        Ok(Expr::Quantified(Box::new(QuantifiedExpr { quantifier, bindings, condition })))
     }
 
     fn collection(&mut self, kind: CollectionKind) -> Result<Expr> {

@@ -157,7 +157,7 @@ impl Sink {
 }
 
 /// Why the loop over events was left.
-enum Left {
+enum CopyLoopEnd {
     /// There is nothing more.
     AtEnd,
     /// A collection came or went at the source.
@@ -274,7 +274,7 @@ impl CopyArgs {
                 )
                 .await;
             *totals = writes.totals;
-            if matches!(left?, Left::AtEnd) {
+            if matches!(left?, CopyLoopEnd::AtEnd) {
                 mapping.set_limits(admin.as_ref().ok(), &target.bucket).await?;
                 break;
             }
@@ -298,7 +298,7 @@ impl CopyArgs {
         (mapping, known): (&CollectionMapping, &KnownCollections),
         filter: &BackupFilter,
         (bar, totals): (&ProgressBar, &mut RestoreTotals),
-    ) -> anyhow::Result<Left> {
+    ) -> anyhow::Result<CopyLoopEnd> {
         let mut saved = Instant::now();
         loop {
             *totals = writes.totals;
@@ -314,7 +314,7 @@ impl CopyArgs {
             match event.context("reading changes")? {
                 None => {
                     writes.settle().await?;
-                    return Ok(Left::AtEnd);
+                    return Ok(CopyLoopEnd::AtEnd);
                 }
                 Some(DcpEvent::Change(change)) => {
                     // One of a collection that is gone by now is not copied.
@@ -330,7 +330,7 @@ impl CopyArgs {
                         && event.collection.is_some_and(|id| mapping.get(id).is_none()) =>
                 {
                     writes.settle().await?;
-                    return Ok(Left::ForCollections);
+                    return Ok(CopyLoopEnd::ForCollections);
                 }
                 // Every vbucket tells it; once the pairs are made anew, the others mean nothing.
                 Some(DcpEvent::System(event))
@@ -338,7 +338,7 @@ impl CopyArgs {
                         && event.collection.is_some_and(|id| mapping.get(id).is_some()) =>
                 {
                     writes.settle().await?;
-                    return Ok(Left::ForCollections);
+                    return Ok(CopyLoopEnd::ForCollections);
                 }
                 Some(DcpEvent::Rollback(rollback)) => eprintln!(
                     "oribi: the source lost changes of {} behind seqno {}, which the target may have: copy with --overwrite from the beginning",

@@ -47,7 +47,7 @@ pub struct CatArgs {
 
 /// A document with all its metadata.
 #[derive(Serialize)]
-struct Described<'a> {
+struct DocumentDescription<'a> {
     key: String,
     cas: String,
     flags: u32,
@@ -99,7 +99,7 @@ async fn describe(
         Err(error) => return Err(error).context("reading the expiry"),
     };
     let value: Option<&RawValue> = serde_json::from_slice(&document.value).ok();
-    let described = Described {
+    let described = DocumentDescription {
         key: String::from_utf8_lossy(key).into_owned(),
         cas: document.cas.0.to_string(),
         flags: document.flags,

@@ -51,7 +51,7 @@ pub struct WorkerReport<O> {
 
 /// The measurements of a phase, over all threads.
 #[derive(Debug)]
-pub struct Measured {
+pub struct PhaseMeasurements {
     /// How long operations took.
     pub latencies: Latencies,
     /// From its start to the end of the last thread.
@@ -60,7 +60,7 @@ pub struct Measured {
     pub timeline: Vec<TimelineSample>,
 }
 
-impl Measured {
+impl PhaseMeasurements {
     /// A count per second of the phase.
     pub fn per_second(&self, number: u64) -> f64 {
         let seconds = self.took.as_secs_f64();
@@ -128,7 +128,7 @@ impl<P: Copy + Send + 'static, O: Send + 'static> Workers<P, O> {
 
     /// Runs a phase in all threads; returns each thread's result, in their order, and the
     /// measurements.
-    pub fn phase(&mut self, plan: &WorkerPlan, work: P) -> Result<(Vec<O>, Measured)> {
+    pub fn phase(&mut self, plan: &WorkerPlan, work: P) -> Result<(Vec<O>, PhaseMeasurements)> {
         self.control.live.iter().for_each(|live| live.publish(Default::default()));
         let before = Usage::now(plan.server_pid)?;
         let mut line = LiveLine::new(plan.name, plan.unit, plan.extent);
@@ -166,7 +166,7 @@ impl<P: Copy + Send + 'static, O: Send + 'static> Workers<P, O> {
             outcomes.push(done.outcome);
         }
         let timeline = timeline.finish(took.as_secs_f64(), operations);
-        Ok((outcomes, Measured { latencies, took, usage, timeline }))
+        Ok((outcomes, PhaseMeasurements { latencies, took, usage, timeline }))
     }
 
     /// Ends all threads, which must be between phases.

@@ -22,7 +22,7 @@ use super::{explain, names};
 use crate::print;
 
 /// Whether a statement runs, for the Ctrl-C handler.
-pub type Running = Arc<AtomicBool>;
+pub type StatementFlag = Arc<AtomicBool>;
 
 /// Interval between two updates of the count of rows.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -35,7 +35,7 @@ pub struct QuerySession {
     /// How rows are printed from the next statement on.
     pub format: Format,
     with_cost: bool,
-    is_running: Running,
+    is_running: StatementFlag,
 }
 
 impl QuerySession {
@@ -46,11 +46,11 @@ impl QuerySession {
         format: Format,
         with_cost: bool,
     ) -> QuerySession {
-        QuerySession { source, options, format, with_cost, is_running: Running::default() }
+        QuerySession { source, options, format, with_cost, is_running: StatementFlag::default() }
     }
 
     /// Whether a statement runs.
-    pub fn is_running(&self) -> Running {
+    pub fn is_running(&self) -> StatementFlag {
         self.is_running.clone()
     }
 

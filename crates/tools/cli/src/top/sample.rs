@@ -154,12 +154,12 @@ impl BucketSample {
 /// Reads the group `collections`, whose figures come as `0xSCOPE:0xCOLLECTION:figure`.
 #[derive(Debug, Default)]
 pub struct CollectionReader {
-    found: Vec<Named>,
+    found: Vec<NamedCollection>,
     index: HashMap<Box<[u8]>, usize>,
 }
 
 #[derive(Debug, Default)]
-struct Named {
+struct NamedCollection {
     scope: String,
     name: String,
     sample: CollectionSample,
@@ -176,12 +176,12 @@ impl CollectionReader {
         let position = match self.index.get(owner) {
             Some(position) => *position,
             None => {
-                self.found.push(Named::default());
+                self.found.push(NamedCollection::default());
                 self.index.insert(owner.into(), self.found.len() - 1);
                 self.found.len() - 1
             }
         };
-        let Named { scope, name, sample } = &mut self.found[position];
+        let NamedCollection { scope, name, sample } = &mut self.found[position];
         let place = match figure {
             b"name" => return *name = clean(stat.value),
             b"scope_name" => return *scope = clean(stat.value),
@@ -199,7 +199,7 @@ impl CollectionReader {
     pub fn finish(self) -> Vec<CollectionSample> {
         let named = self.found.into_iter().filter(|found| !found.name.is_empty());
         named
-            .map(|Named { scope, name, sample }| CollectionSample {
+            .map(|NamedCollection { scope, name, sample }| CollectionSample {
                 path: format!("{scope}.{name}"),
                 ..sample
             })

@@ -18,19 +18,19 @@ const FORMAT: &str = "oribi-watch 1";
 const INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Watched {
+pub struct WatchScope {
     bucket: String,
     /// Sorted; empty for all.
     collections: Vec<String>,
     scope: Option<String>,
 }
 
-impl Watched {
+impl WatchScope {
     /// Some collections of a bucket, or a scope, or all.
-    pub fn new(bucket: &str, collections: &[String], scope: Option<&str>) -> Watched {
+    pub fn new(bucket: &str, collections: &[String], scope: Option<&str>) -> WatchScope {
         let mut collections = collections.to_vec();
         collections.sort();
-        Watched { bucket: bucket.to_owned(), collections, scope: scope.map(str::to_owned) }
+        WatchScope { bucket: bucket.to_owned(), collections, scope: scope.map(str::to_owned) }
     }
 }
 
@@ -38,7 +38,7 @@ impl Watched {
 #[serde(deny_unknown_fields)]
 struct State {
     format: String,
-    watched: Watched,
+    watched: WatchScope,
     token: String,
 }
 
@@ -46,7 +46,7 @@ struct State {
 #[derive(Debug)]
 pub struct PositionFile {
     path: PathBuf,
-    watched: Watched,
+    watched: WatchScope,
     /// As the file was found.
     token: Option<ChangeToken>,
     saved: Instant,
@@ -55,7 +55,7 @@ pub struct PositionFile {
 
 impl PositionFile {
     /// Reads the file, if it exists.
-    pub fn open(path: PathBuf, watched: Watched) -> anyhow::Result<PositionFile> {
+    pub fn open(path: PathBuf, watched: WatchScope) -> anyhow::Result<PositionFile> {
         let refused = || format!("cannot resume from {}", path.display());
         let token = match std::fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -98,7 +98,7 @@ impl PositionFile {
     }
 }
 
-fn parse(json: &[u8], watched: &Watched) -> anyhow::Result<ChangeToken> {
+fn parse(json: &[u8], watched: &WatchScope) -> anyhow::Result<ChangeToken> {
     let state: State = serde_json::from_slice(json).context("it holds no position of a watch")?;
     if state.format != FORMAT {
         bail!("it has the format {:?}, this program reads {FORMAT:?}", state.format);
@@ -123,7 +123,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("place");
         let collections = ["shop.orders".to_owned(), "shop.carts".to_owned()];
-        let watched = Watched::new("default", &collections, None);
+        let watched = WatchScope::new("default", &collections, None);
         let mut file = PositionFile::open(path.clone(), watched.clone()).unwrap();
         assert_eq!(file.token(), None);
         let token: ChangeToken = "manifest=1f,5:3fa2:1042".parse().unwrap();
@@ -133,16 +133,16 @@ mod tests {
         assert_eq!(PositionFile::open(path.clone(), watched).unwrap().token(), Some(&token));
 
         for (other, expected) in [
-            (Watched::new("other", &collections, None), "bucket"),
-            (Watched::new("default", &collections[..1], None), "collections"),
-            (Watched::new("default", &[], Some("shop")), "collections"),
+            (WatchScope::new("other", &collections, None), "bucket"),
+            (WatchScope::new("default", &collections[..1], None), "collections"),
+            (WatchScope::new("default", &[], Some("shop")), "collections"),
         ] {
             let error = PositionFile::open(path.clone(), other).unwrap_err();
             assert!(format!("{error:#}").contains(expected), "{error:#}");
         }
         let nowhere = scratch.path().join("missing/place");
-        PositionFile::open(nowhere, Watched::new("default", &[], None)).unwrap_err();
+        PositionFile::open(nowhere, WatchScope::new("default", &[], None)).unwrap_err();
         std::fs::write(&path, "{}").unwrap();
-        PositionFile::open(path, Watched::new("default", &[], None)).unwrap_err();
+        PositionFile::open(path, WatchScope::new("default", &[], None)).unwrap_err();
     }
 }

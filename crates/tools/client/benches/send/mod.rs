@@ -20,7 +20,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, SetExtras};
 use serde::Serialize;
 
-use crate::measure::{self, BenchOptions, Spent, Stopwatch};
+use crate::measure::{self, BenchOptions, Stopwatch, StopwatchReading};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -131,7 +131,8 @@ fn measure_one(
         }
         anyhow::Ok(watch.read())
     });
-    let Spent { wall_ns, cpu_ns } = sent.with_context(|| format!("{way:?} of {size_bytes}"))?;
+    let StopwatchReading { wall_ns, cpu_ns } =
+        sent.with_context(|| format!("{way:?} of {size_bytes}"))?;
     let requests = server.join().map_err(|_| anyhow!("the sink panicked"))??;
     let values = batch * batches;
     ensure!(requests == (values + batch) as u64, "the sink took {requests} requests");

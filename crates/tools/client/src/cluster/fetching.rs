@@ -28,7 +28,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_millis(2500);
 const STRAGGLER_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Result of a request for the map.
-enum Fetched {
+enum MapAnswer {
     /// There is a newer one now.
     Newer,
     /// Some node answered, and none had a newer one.
@@ -45,8 +45,8 @@ impl ClusterNodes {
         let mut failure = None;
         for nodes in [&ready, &others] {
             match self.fetch_from(nodes, topology.version(), deadline).await {
-                Ok(Fetched::Newer) => return Ok(()),
-                Ok(Fetched::NothingNewer) => {
+                Ok(MapAnswer::Newer) => return Ok(()),
+                Ok(MapAnswer::NothingNewer) => {
                     others.iter().for_each(|node| node.connect(Opcode::GetClusterConfig));
                     return Ok(());
                 }
@@ -63,7 +63,7 @@ impl ClusterNodes {
         nodes: &[&Arc<ClusterNode>],
         present: ConfigVersion,
         deadline: Instant,
-    ) -> Result<Fetched, Option<ClientError>> {
+    ) -> Result<MapAnswer, Option<ClientError>> {
         let mut limit = deadline.min(Instant::now() + FETCH_TIMEOUT);
         let is_tls = self.options.tls.is_some();
         let mut asked = JoinSet::new();
@@ -81,7 +81,7 @@ impl ClusterNodes {
             tokio::time::timeout_at(limit, asked.join_next()).await
         {
             match answer.map(|found| found.is_some_and(|map| self.learn(map, node.address()))) {
-                Ok(true) => return Ok(Fetched::Newer),
+                Ok(true) => return Ok(MapAnswer::Newer),
                 Ok(false) => {
                     has_answered = true;
                     limit = limit.min(Instant::now() + STRAGGLER_PATIENCE);
@@ -89,7 +89,7 @@ impl ClusterNodes {
                 Err(error) => failure = Some(error),
             }
         }
-        if has_answered { Ok(Fetched::NothingNewer) } else { Err(failure) }
+        if has_answered { Ok(MapAnswer::NothingNewer) } else { Err(failure) }
     }
 }
 

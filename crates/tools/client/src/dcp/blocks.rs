@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use oribi_protocol::frame::{self, Decoded, Frame, Header};
+use oribi_protocol::frame::{self, DecodedFrame, Frame, Header};
 use oribi_protocol::limits::FRAME_BYTES_MAX;
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
@@ -130,16 +130,16 @@ impl BlockReader {
     pub fn find(&mut self, mut see: impl FnMut(&Header)) -> Result<(), StreamError> {
         loop {
             match frame::decode(&self.block[self.whole..self.filled])? {
-                Decoded::Complete { frame, consumed } => {
+                DecodedFrame::Complete { frame, consumed } => {
                     see(&frame.header);
                     self.window_bytes += window_bytes(&frame.header);
                     self.whole += consumed;
                     self.next_bytes = 0;
                 }
-                Decoded::Incomplete { needed } if needed > FRAME_BYTES_MAX => {
+                DecodedFrame::Incomplete { needed } if needed > FRAME_BYTES_MAX => {
                     return Err(StreamError::TooLong { bytes: needed });
                 }
-                Decoded::Incomplete { needed } => {
+                DecodedFrame::Incomplete { needed } => {
                     self.next_bytes = needed;
                     return Ok(());
                 }

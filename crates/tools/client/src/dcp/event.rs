@@ -25,7 +25,7 @@ pub enum DcpEvent {
     /// A vbucket lost the end of its history, and continues from an earlier place.
     Rollback(Rollback),
     /// A connection ended. The stream opens it again by itself and leaves nothing out.
-    Disconnected(Disconnected),
+    Disconnected(Disconnection),
 }
 
 /// Kind of a document's change.
@@ -277,7 +277,7 @@ pub struct Rollback {
 /// A connection that ended, or could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Disconnected {
+pub struct Disconnection {
     /// The node, as `host:port`.
     pub peer: Arc<str>,
     /// Why.

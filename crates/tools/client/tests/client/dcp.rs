@@ -15,7 +15,7 @@ use oribi_protocol::dcp::item::MutationExtras;
 use oribi_protocol::dcp::marker::{MarkerFlags, SnapshotMarker};
 use oribi_protocol::dcp::stream_request::{FailoverLog, StreamRequestExtras};
 use oribi_protocol::dcp::{MessageHead, StreamHead, write_head, write_noop};
-use oribi_protocol::frame::{self, Decoded, Frame};
+use oribi_protocol::frame::{self, DecodedFrame, Frame};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, RevSeqno, VbUuid, Vbid};
@@ -208,7 +208,7 @@ fn produce(mut stream: TcpStream, flow: &Flow) {
         };
         received.extend_from_slice(&block[..bytes]);
         let mut out = Vec::new();
-        while let Ok(Decoded::Complete { frame, consumed }) = frame::decode(&received) {
+        while let Ok(DecodedFrame::Complete { frame, consumed }) = frame::decode(&received) {
             match opcode(&frame) {
                 Opcode::DcpNoop => {
                     flow.noop_answers.fetch_add(1, Ordering::SeqCst);

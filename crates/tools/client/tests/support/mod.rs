@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use oribi_client::{ConnectOptions, Mechanism};
 use oribi_protocol::feature::Feature;
-use oribi_protocol::frame::{self, Decoded, Frame};
+use oribi_protocol::frame::{self, DecodedFrame, Frame};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
@@ -86,7 +86,7 @@ where
         let mut answers = Vec::new();
         let mut after = Then::GoOn;
         let mut consumed_bytes = 0;
-        while let Ok(Decoded::Complete { frame, consumed }) =
+        while let Ok(DecodedFrame::Complete { frame, consumed }) =
             frame::decode(&received[consumed_bytes..])
         {
             let mut script = script.lock().expect("no script panics and goes on");

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::super::chunk::{ArenaChunk, Slab, UnitRun};
 use super::super::class::Class;
 use super::super::pages::{PageKind, PageMapping};
-use super::{ChunkPool, State, UNUSED_KEPT, Want, is_marked, run_in};
+use super::{ChunkPool, RunDemand, State, UNUSED_KEPT, is_marked, run_in};
 
 /// Chunks that a survey looks at under one hold of the lock.
 const SURVEYED_AT_ONCE: usize = 32;
@@ -150,11 +150,11 @@ impl State {
     }
 
     /// Takes the mark away from a chunk that has a run of `order`; false when none has.
-    pub(super) fn unmark_with_room(&mut self, order: u32, want: Want) -> bool {
+    pub(super) fn unmark_with_room(&mut self, order: u32, want: RunDemand) -> bool {
         let has_room = |chunk: &NonNull<ArenaChunk>| {
             // SAFETY: (3) under the lock.
             let page_kind = unsafe { (*ArenaChunk::state(*chunk)).page_kind };
-            let is_of_kind = want != Want::Table || page_kind == PageKind::Huge;
+            let is_of_kind = want != RunDemand::Table || page_kind == PageKind::Huge;
             is_of_kind && is_marked(*chunk) && run_in(*chunk, order, want).is_some()
         };
         let Some(chunk) = self.chosen.iter().copied().find(has_room) else { return false };

@@ -1,10 +1,10 @@
 //! Entries with their whole fingerprints: an ordered array with gaps.
 //!
-//! Owns: [`Exact`], linear probing in which entries stay sorted by fingerprint. It is filled to at
-//! most nine tenths and grows by an eighth, so an entry costs 18 to 20 bytes once there are a few
-//! hundred of them. Growing is one pass in order of memory, because the order of entries does not
-//! depend on the capacity. The pass gives up each piece of the old array once it is read, so both
-//! together never take more than one. Caller: the table.
+//! Owns: [`ExactIndex`], linear probing in which entries stay sorted by fingerprint. It is filled
+//! to at most nine tenths and grows by an eighth, so an entry costs 18 to 20 bytes once there are a
+//! few hundred of them. Growing is one pass in order of memory, because the order of entries does
+//! not depend on the capacity. The pass gives up each piece of the old array once it is read, so
+//! both together never take more than one. Caller: the table.
 
 use super::entry::{Entry, FINGERPRINT_BITS, Fingerprint};
 use super::memory::IndexMemory;
@@ -21,16 +21,16 @@ const _: () = assert!(CAPACITY_MIN > 0 && OVERFLOW > 0);
 
 /// See the module text.
 #[derive(Debug)]
-pub(super) struct Exact {
+pub(super) struct ExactIndex {
     /// `capacity` homes and [`OVERFLOW`] more, or nothing at all.
     entries: Pieces<u128>,
     capacity: usize,
     len: usize,
 }
 
-impl Exact {
-    pub(super) fn new(memory: &IndexMemory) -> Exact {
-        Exact { entries: Pieces::new(memory), capacity: 0, len: 0 }
+impl ExactIndex {
+    pub(super) fn new(memory: &IndexMemory) -> ExactIndex {
+        ExactIndex { entries: Pieces::new(memory), capacity: 0, len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Entries with a prefix of their fingerprints: bits without gaps, in order.
 //!
-//! Owns: [`Packed`], made in one pass from another one and exact entries, both in the order of
+//! Owns: [`PackedIndex`], made in one pass from another one and exact entries, both in the order of
 //! their fingerprints. Afterwards entries change in their places or go; none comes. The upper bits
 //! of the prefix select a bucket of 64 to 128 entries, and an entry has only the rest of it. Slot
 //! and unit have as many bits as the entries need. So `n` entries with prefixes of `p` bits, in
@@ -90,7 +90,7 @@ impl Widths {
 
 /// See the module text.
 #[derive(Debug)]
-pub(in super::super) struct Packed {
+pub(in super::super) struct PackedIndex {
     widths: Widths,
     /// Number of the first entry of each bucket, and at last of all entries.
     starts: Vec<u32>,
@@ -99,18 +99,18 @@ pub(in super::super) struct Packed {
     gone: usize,
 }
 
-impl Packed {
-    pub(super) fn new(memory: &IndexMemory) -> Packed {
+impl PackedIndex {
+    pub(super) fn new(memory: &IndexMemory) -> PackedIndex {
         let (widths, words) = (Widths::default(), Pieces::new(memory));
-        Packed { widths, starts: Vec::new(), words, gone: 0 }
+        PackedIndex { widths, starts: Vec::new(), words, gone: 0 }
     }
 
     /// Entries of both, of which `prefix_bits` bits are kept.
     pub(super) fn of(
-        old: &Packed,
+        old: &PackedIndex,
         exact: impl Iterator<Item = Entry> + Clone,
         prefix_bits: u32,
-    ) -> Packed {
+    ) -> PackedIndex {
         assert!(prefix_bits <= u32::BITS, "a packed entry has at most 32 bits of the hash");
         let (mut count, mut slot_max, mut unit_max) = (old.len(), 0, 0);
         for place in exact.clone().map(Entry::place) {
@@ -118,7 +118,7 @@ impl Packed {
             (slot_max, unit_max) = (place.slot.max(slot_max), place.unit.max(unit_max));
         }
         if count == 0 {
-            return Packed::new(old.words.memory());
+            return PackedIndex::new(old.words.memory());
         }
         let slot = bits_of(slot_max.into());
         let widths = Widths {
@@ -132,7 +132,7 @@ impl Packed {
             unit: bits_of(unit_max.into()).max(old.widths.unit),
         };
         // Those that have gone are left out, and fields of other widths are written anew.
-        let building = Building::of(widths, count, old.words.memory());
+        let building = PackedIndexBuilder::of(widths, count, old.words.memory());
         let packed = match old.gone == 0 && old.widths == widths {
             true => old.with(exact, building),
             false => old.rewritten(exact, building),
@@ -142,7 +142,11 @@ impl Packed {
     }
 
     /// Writes every entry by itself.
-    fn rewritten(&self, exact: impl Iterator<Item = Entry>, mut building: Building) -> Packed {
+    fn rewritten(
+        &self,
+        exact: impl Iterator<Item = Entry>,
+        mut building: PackedIndexBuilder,
+    ) -> PackedIndex {
         let widths = building.widths;
         let mut exact = exact.map(|entry| (widths.prefix_of(entry.fingerprint()), entry));
         let mut next = exact.next();
@@ -158,7 +162,11 @@ impl Packed {
     }
 
     /// Takes over the entries between two new ones as they are, many at a time.
-    fn with(&self, exact: impl Iterator<Item = Entry>, mut building: Building) -> Packed {
+    fn with(
+        &self,
+        exact: impl Iterator<Item = Entry>,
+        mut building: PackedIndexBuilder,
+    ) -> PackedIndex {
         let mut from = 0;
         for entry in exact {
             let (bucket, to) = self.seek(entry.fingerprint());
@@ -378,8 +386,8 @@ impl Packed {
     }
 }
 
-/// A [`Packed`] that is being written from its first bit to its last.
-struct Building {
+/// A [`PackedIndex`] that is being written from its first bit to its last.
+struct PackedIndexBuilder {
     widths: Widths,
     starts: Vec<u32>,
     words: Pieces<u64>,
@@ -389,10 +397,10 @@ struct Building {
     count: u32,
 }
 
-impl Building {
-    fn of(widths: Widths, count: usize, memory: &IndexMemory) -> Building {
+impl PackedIndexBuilder {
+    fn of(widths: Widths, count: usize, memory: &IndexMemory) -> PackedIndexBuilder {
         let words = (count * widths.entry() as usize).div_ceil(64) + 2;
-        Building {
+        PackedIndexBuilder {
             widths,
             starts: Vec::with_capacity((1 << widths.bucket) + 1),
             words: Pieces::with_capacity(memory, words),
@@ -408,7 +416,7 @@ impl Building {
     }
 
     /// Takes over an entry, most often with fields of the same widths.
-    fn push_packed(&mut self, old: &Packed, prefix: u64, number: usize) {
+    fn push_packed(&mut self, old: &PackedIndex, prefix: u64, number: usize) {
         let payload = old.payload(number);
         if (old.widths.slot, old.widths.unit) == (self.widths.slot, self.widths.unit) {
             return self.push(prefix, payload);
@@ -436,7 +444,7 @@ impl Building {
 
     /// Takes over a run of entries as they are, which ends in this bucket or before it. Both have
     /// the same widths.
-    fn push_run(&mut self, old: &Packed, run: Range<usize>, bucket: usize) {
+    fn push_run(&mut self, old: &PackedIndex, run: Range<usize>, bucket: usize) {
         debug_assert_eq!(self.widths, old.widths, "a reused run has the same widths");
         let added = self.count - run.start as u32;
         let starts = old.starts[self.starts.len().min(bucket + 1)..=bucket].iter();
@@ -447,7 +455,7 @@ impl Building {
     }
 
     /// Appends bits of other entries, by whole words.
-    fn push_words(&mut self, old: &Packed, bits: Range<usize>) {
+    fn push_words(&mut self, old: &PackedIndex, bits: Range<usize>) {
         let mut from = bits.start;
         if self.open_bits > 0 {
             let width = bits.len().min(64 - self.open_bits as usize);
@@ -486,7 +494,7 @@ impl Building {
         }
     }
 
-    fn finish(mut self) -> Packed {
+    fn finish(mut self) -> PackedIndex {
         self.starts.resize((1 << self.widths.bucket) + 1, self.count);
         assert_eq!(
             self.starts.last(),
@@ -496,7 +504,7 @@ impl Building {
         debug_assert!(self.starts.is_sorted(), "buckets follow each other");
         self.words.extend([self.open as u64, 0].into_iter());
         self.words.shrink_to_fit();
-        Packed { widths: self.widths, starts: self.starts, words: self.words, gone: 0 }
+        PackedIndex { widths: self.widths, starts: self.starts, words: self.words, gone: 0 }
     }
 }
 

@@ -54,13 +54,13 @@ pub(super) struct LogCopy {
     /// Links to segments, by number.
     linked: Vec<u32>,
     /// The newest segments, oldest first.
-    newest: Vec<Noted>,
+    newest: Vec<CopiedSegment>,
     /// Number of the newest segment when the directory was listed.
     newest_id: Option<u32>,
 }
 
 /// A segment that is copied.
-struct Noted {
+struct CopiedSegment {
     id: u32,
     /// Open from the first note to the copy, so a name that is gone takes nothing away.
     file: File,
@@ -125,7 +125,7 @@ impl LogCopy {
                 file => {
                     let file = file?;
                     let note = Note::of(&file)?;
-                    self.newest.push(Noted { id, file, note });
+                    self.newest.push(CopiedSegment { id, file, note });
                 }
             }
         }
@@ -187,7 +187,7 @@ impl LogCopy {
 
     /// Copies the newest segments as noted. False when a failed write was cut off concurrently.
     pub(super) fn copy(&mut self) -> io::Result<bool> {
-        for Noted { id, file, note } in &self.newest {
+        for CopiedSegment { id, file, note } in &self.newest {
             let mut target = create(&self.to.join(segment_name(*id)))?;
             let copied = io::copy(&mut file.take(note.last_block_at), &mut target)?;
             if copied < note.last_block_at {
@@ -220,7 +220,7 @@ impl LogCopy {
             sizes.linked += 1;
             sizes.linked_bytes += fs::metadata(self.to.join(segment_name(*id)))?.len();
         }
-        for Noted { note, .. } in &self.newest {
+        for CopiedSegment { note, .. } in &self.newest {
             sizes.copied_bytes += note.last_block_at + note.last_block.len() as u64;
         }
         File::open(&self.to)?.sync_all()?;

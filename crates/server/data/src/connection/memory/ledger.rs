@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::budget::{Demand, Grant};
-use super::{ConnectionMemory, Reserved};
+use super::{ConnectionMemory, ConnectionReservation};
 use crate::connection::waker::{ConnectionId, ConnectionWaker};
 use crate::limits::{RESERVED_ANSWER_BYTES_MIN, RESERVED_ANSWER_BYTES_MIN_TIGHT};
 
@@ -96,7 +96,7 @@ impl MemoryLedger {
     /// As [`MemoryLedger::reserve`], in exchange for what the connection was granted.
     pub fn exchange(
         &self,
-        before: &mut Reserved,
+        before: &mut ConnectionReservation,
         demand: Demand,
         connection: ConnectionId,
     ) -> Option<Grant> {

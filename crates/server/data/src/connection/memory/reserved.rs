@@ -7,7 +7,7 @@ use crate::limits::HOLDER_BYTES_PER_SECOND;
 
 /// Memory that a connection has reserved.
 #[derive(Debug, Default)]
-pub struct Reserved {
+pub struct ConnectionReservation {
     bytes: usize,
     blocks: Vec<BlockKey>,
     /// Granted after a wait, and not used yet.
@@ -17,7 +17,7 @@ pub struct Reserved {
     since_ms: u64,
 }
 
-impl Reserved {
+impl ConnectionReservation {
     /// True when the connection has a reservation.
     pub fn is_any(&self) -> bool {
         self.bytes > 0 || !self.blocks.is_empty()
@@ -47,7 +47,7 @@ impl Reserved {
         self.is_fresh = true;
     }
 
-    /// True once after [`Reserved::add_fresh`], unless the grant was returned.
+    /// True once after [`ConnectionReservation::add_fresh`], unless the grant was returned.
     pub fn take_is_fresh(&mut self) -> bool {
         std::mem::take(&mut self.is_fresh)
     }

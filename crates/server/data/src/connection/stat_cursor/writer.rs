@@ -198,7 +198,7 @@ impl HexText {
 
 #[cfg(test)]
 mod tests {
-    use oribi_protocol::frame::{Decoded, decode};
+    use oribi_protocol::frame::{DecodedFrame, decode};
     use oribi_types::{CollectionId, Vbid};
     use proptest::prelude::*;
 
@@ -219,7 +219,7 @@ mod tests {
         assert!(writer.is_full());
         let mut rest = &out[6..];
         for (name, value) in [("vb_12:0x1f:items", "5"), ("x", "true")] {
-            let Ok(Decoded::Complete { frame, consumed }) = decode(rest) else { panic!() };
+            let Ok(DecodedFrame::Complete { frame, consumed }) = decode(rest) else { panic!() };
             assert_eq!((frame.key, frame.value), (name.as_bytes(), value.as_bytes()));
             assert_eq!((frame.header.opcode, frame.header.opaque), (0x10, 77));
             rest = &rest[consumed..];

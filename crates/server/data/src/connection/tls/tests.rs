@@ -16,7 +16,7 @@ use oribi_config::Settings;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_system::data_dir::DataDir;
-use oribi_tls::testing::{Authority, Issued, Owner};
+use oribi_tls::testing::{Authority, IssuedCertificate, Owner};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -74,7 +74,7 @@ impl Fixture {
         self.server().addresses().tls.expect("TLS is set up").kv
     }
 
-    fn config(&self, identity: Option<&Issued>) -> ClientConfig {
+    fn config(&self, identity: Option<&IssuedCertificate>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap();
         roots.add(authority).unwrap();
@@ -122,7 +122,7 @@ fn builder(
 
 fn with_identity(
     builder: rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>,
-    identity: Option<&Issued>,
+    identity: Option<&IssuedCertificate>,
 ) -> ClientConfig {
     let Some(identity) = identity else { return builder.with_no_client_auth() };
     let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap()];

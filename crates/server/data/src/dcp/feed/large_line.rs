@@ -25,7 +25,7 @@ use serde::de::IgnoredAny;
 use super::line::{Extent, line_of, xattrs_of};
 use super::names::Names;
 use crate::connection::memory::Reservation;
-use crate::dcp::frames::{Damaged, parts};
+use crate::dcp::frames::{DamagedDocument, parts};
 
 /// Bytes of a value that are encoded at once: whole groups of base64.
 const STEP_BYTES: usize = 3 * 1024;
@@ -70,7 +70,7 @@ impl LargeLine {
         extent: Extent,
         names: &Names,
         reservation: Option<Reservation>,
-    ) -> Result<Option<LargeLine>, Damaged> {
+    ) -> Result<Option<LargeLine>, DamagedDocument> {
         let place = match (document.item, document.copied) {
             (Some(item), _) => Place::Item(item.clone()),
             (None, Some(copied)) => Place::Record(copied.share()),
@@ -107,7 +107,7 @@ impl LargeLine {
     }
 
     /// Appends the next piece of about so many bytes; true when it was the last.
-    pub fn write(&mut self, out: &mut Vec<u8>, bytes: usize) -> Result<bool, Damaged> {
+    pub fn write(&mut self, out: &mut Vec<u8>, bytes: usize) -> Result<bool, DamagedDocument> {
         out.append(&mut self.head);
         let value = &self.place.value()[self.body.clone()];
         let total = self.inflating.as_ref().map_or(value.len(), |all| all.total_bytes());
@@ -115,7 +115,7 @@ impl LargeLine {
             let ready = match &mut self.inflating {
                 None => &value[self.made..],
                 Some(inflating) => {
-                    inflating.make(value, self.made).map_err(|_| Damaged)?;
+                    inflating.make(value, self.made).map_err(|_| DamagedDocument)?;
                     inflating.ready(self.made)
                 }
             };
@@ -144,13 +144,13 @@ fn encode(rest: &mut Vec<u8>, step: &[u8], is_end: bool, out: &mut Vec<u8>) {
     rest.drain(..whole);
 }
 
-fn begin(body: &[u8]) -> Result<Box<Inflater>, Damaged> {
-    Inflater::new(body, VALUE_BYTES_MAX).map(Box::new).map_err(|_| Damaged)
+fn begin(body: &[u8]) -> Result<Box<Inflater>, DamagedDocument> {
+    Inflater::new(body, VALUE_BYTES_MAX).map(Box::new).map_err(|_| DamagedDocument)
 }
 
 /// Whether a compressed body is JSON, as far as pieces of it can show: [`is_json`] wants all of it
 /// in memory.
-fn inflates_to_json(body: &[u8]) -> Result<bool, Damaged> {
+fn inflates_to_json(body: &[u8]) -> Result<bool, DamagedDocument> {
     let mut reader = Pieces { body, inflating: begin(body)?, at: 0, open: Vec::new() };
     let parsed = serde_json::from_reader::<_, IgnoredAny>(&mut reader);
     let error = match parsed {
@@ -159,7 +159,7 @@ fn inflates_to_json(body: &[u8]) -> Result<bool, Damaged> {
     };
     // Other errors are those of the text.
     match error.is_io() && error.io_error_kind() == Some(io::ErrorKind::InvalidInput) {
-        true => Err(Damaged),
+        true => Err(DamagedDocument),
         false => Ok(false),
     }
 }

@@ -15,7 +15,7 @@ use oribi_subdoc::xattr;
 use oribi_types::Datatype;
 
 use super::names::Names;
-use crate::dcp::frames::{Damaged, parts};
+use crate::dcp::frames::{DamagedDocument, parts};
 
 /// A line without its value: a key, a scope's and a collection's name of 251 bytes each, which
 /// escapes may make six times as long, and the numbers.
@@ -33,7 +33,7 @@ pub struct Extent {
 pub(super) fn bytes_needed(
     document: &ChangedDocument<'_>,
     extent: Extent,
-) -> Result<usize, Damaged> {
+) -> Result<usize, DamagedDocument> {
     let (attributes, body) = parts(document)?;
     // A name may be six times as long as text.
     let attributes = if extent.xattrs { attributes.len() * 6 } else { 0 };
@@ -43,7 +43,7 @@ pub(super) fn bytes_needed(
     let (plain, inflated) = match document.record.datatype.contains(Datatype::SNAPPY) {
         false => (body.len(), 0),
         true => {
-            let plain = inflated_bytes(body, VALUE_BYTES_MAX).map_err(|_| Damaged)?;
+            let plain = inflated_bytes(body, VALUE_BYTES_MAX).map_err(|_| DamagedDocument)?;
             (plain, plain)
         }
     };
@@ -58,7 +58,7 @@ pub(super) fn write_document(
     position: &Position,
     extent: Extent,
     names: &Names,
-) -> Result<(), Damaged> {
+) -> Result<(), DamagedDocument> {
     let record = &document.record;
     let value: Cow<'_, [u8]>;
     let shown = match extent.values && !record.deleted {
@@ -108,12 +108,14 @@ pub(super) fn line_of<'a>(
 
 /// Names and values of the attributes. A deletion has only those of the system, as on the data
 /// port.
-pub(super) fn xattrs_of<'d>(document: &ChangedDocument<'d>) -> Result<Vec<LineXattr<'d>>, Damaged> {
+pub(super) fn xattrs_of<'d>(
+    document: &ChangedDocument<'d>,
+) -> Result<Vec<LineXattr<'d>>, DamagedDocument> {
     let (block, _) = parts(document)?;
     if block.is_empty() {
         return Ok(Vec::new());
     }
-    let (xattrs, _) = xattr::split(block).map_err(|_| Damaged)?;
+    let (xattrs, _) = xattr::split(block).map_err(|_| DamagedDocument)?;
     let is_gone = document.record.deleted;
     let shown = xattrs.iter().filter(|(key, _)| !is_gone || xattr::is_system(key));
     // A store that others write to may have anything in there.
@@ -122,11 +124,11 @@ pub(super) fn xattrs_of<'d>(document: &ChangedDocument<'d>) -> Result<Vec<LineXa
 }
 
 /// The value without attributes, inflated.
-fn plain_body<'d>(document: &ChangedDocument<'d>) -> Result<Cow<'d, [u8]>, Damaged> {
+fn plain_body<'d>(document: &ChangedDocument<'d>) -> Result<Cow<'d, [u8]>, DamagedDocument> {
     let (_, body) = parts(document)?;
     match document.record.datatype.contains(Datatype::SNAPPY) {
         false => Ok(Cow::Borrowed(body)),
-        true => inflate(body, VALUE_BYTES_MAX).map(Cow::Owned).map_err(|_| Damaged),
+        true => inflate(body, VALUE_BYTES_MAX).map(Cow::Owned).map_err(|_| DamagedDocument),
     }
 }
 

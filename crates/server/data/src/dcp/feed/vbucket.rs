@@ -23,7 +23,7 @@ use super::names::Names;
 use super::request::{FeedEnd, FeedRequest, LineBudget};
 use crate::buckets::dcp_registry::DcpStreamFigures;
 use crate::connection::memory::budget::Demand;
-use crate::dcp::frames::Damaged;
+use crate::dcp::frames::DamagedDocument;
 use crate::limits::{ADMIN_CHANGES_PIECE_BYTES, RESERVED_ANSWER_BYTES_MIN};
 
 /// Pause before a stream that was refused is asked for again.
@@ -417,7 +417,7 @@ fn contradiction(error: OutOfOrder) -> FeedEnd {
     FeedEnd::Damaged
 }
 
-fn damaged(_: Damaged) -> FeedEnd {
+fn damaged(_: DamagedDocument) -> FeedEnd {
     tracing::error!("a document in a change stream cannot be read");
     FeedEnd::Damaged
 }

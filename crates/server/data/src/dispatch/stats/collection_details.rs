@@ -24,7 +24,7 @@ pub(super) enum Detail {
 }
 
 /// The parts of a collection that the entries need.
-struct Listed {
+struct ListedCollection {
     id: CollectionId,
     scope: ScopeId,
     /// Indexes of scope and collection in the manifest.
@@ -36,7 +36,7 @@ pub(super) struct CollectionDetails {
     detail: Detail,
     bucket: Arc<BucketHandle>,
     manifest: Arc<BucketManifest>,
-    listed: Vec<Listed>,
+    listed: Vec<ListedCollection>,
     /// Vbuckets not yet begun.
     left: Range<u16>,
     /// The vbucket in progress.
@@ -63,7 +63,7 @@ impl CollectionDetails {
         let mut listed = Vec::new();
         for (scope_at, scope) in manifest.scopes().iter().enumerate() {
             let collections = scope.collections.iter().enumerate();
-            listed.extend(collections.map(|(collection_at, collection)| Listed {
+            listed.extend(collections.map(|(collection_at, collection)| ListedCollection {
                 id: collection.id,
                 scope: scope.id,
                 place: (scope_at, collection_at),

@@ -11,7 +11,7 @@ use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::message::{DcpDocument, Message, decode as decode_message};
 use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras};
-use oribi_protocol::frame::{Decoded, decode};
+use oribi_protocol::frame::{DecodedFrame, decode};
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -62,7 +62,7 @@ impl ServerFrame {
 pub(super) fn received(mut output: &[u8]) -> Vec<ServerFrame> {
     let mut all = Vec::new();
     while !output.is_empty() {
-        let Ok(Decoded::Complete { frame, consumed }) = decode(output) else {
+        let Ok(DecodedFrame::Complete { frame, consumed }) = decode(output) else {
             panic!("the output is not a list of complete frames");
         };
         if frame.header.magic.is_request() {

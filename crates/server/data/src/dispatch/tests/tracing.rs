@@ -1,7 +1,7 @@
 //! Server durations, slow operations' bookkeeping, and the limits of connections.
 
 use oribi_config::SlowThresholds;
-use oribi_protocol::frame::{Decoded, decode};
+use oribi_protocol::frame::{DecodedFrame, decode};
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -20,7 +20,9 @@ fn answer(
     parts: &RequestParts<'_>,
 ) -> (Magic, u16, Option<ServerDuration>, Vec<u8>) {
     let output = client.harness.feed(&bytes(parts));
-    let Ok(Decoded::Complete { frame, consumed }) = decode(&output) else { panic!("{output:?}") };
+    let Ok(DecodedFrame::Complete { frame, consumed }) = decode(&output) else {
+        panic!("{output:?}")
+    };
     assert_eq!(consumed, output.len());
     let duration = ServerDuration::decode(frame.framing);
     (frame.header.magic, frame.header.vbucket_or_status, duration, frame.value.to_vec())

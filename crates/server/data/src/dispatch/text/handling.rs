@@ -12,7 +12,7 @@ use oribi_protocol::text::answer::write_number;
 use oribi_types::Cas;
 
 use super::super::outcome::{HandlerReply, Outcome, Rejection};
-use super::super::request::{Located, Request};
+use super::super::request::{Request, RequestLocation};
 use super::super::{handlers, reads, writes};
 use super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
 use crate::connection::parked::Answer;
@@ -61,7 +61,7 @@ fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 /// is no document or it has no marks.
 pub(super) fn touch_marked(
     req: &Request<'_>,
-    located: Located<'_>,
+    located: RequestLocation<'_>,
     expiry: u32,
 ) -> Result<Option<(ItemRef, AppliedMutation)>, Rejection> {
     for _ in 0..ATTEMPTS_MAX {
@@ -107,7 +107,10 @@ fn count<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 }
 
 /// The document and its marks, if it has any.
-fn marked(req: &Request<'_>, located: Located<'_>) -> Result<Option<(ItemRef, Marks)>, Rejection> {
+fn marked(
+    req: &Request<'_>,
+    located: RequestLocation<'_>,
+) -> Result<Option<(ItemRef, Marks)>, Rejection> {
     let Some(item) = current(req, located)? else { return Ok(None) };
     let marks = Marks::of(&item);
     Ok(Some((item, marks)).filter(|(_, marks)| *marks != Marks::default()))

@@ -16,7 +16,7 @@ use oribi_subdoc::xattr::{self, XattrDraft};
 use oribi_types::{Cas, Datatype};
 
 use super::super::outcome::Rejection;
-use super::super::request::{Located, Request};
+use super::super::request::{Request, RequestLocation};
 
 /// The attribute that holds the marks.
 const ATTRIBUTE: &[u8] = b"memcached";
@@ -93,7 +93,7 @@ pub(super) struct Change<'a> {
 /// The document, with its value.
 pub(super) fn current(
     req: &Request<'_>,
-    located: Located<'_>,
+    located: RequestLocation<'_>,
 ) -> Result<Option<ItemRef>, Rejection> {
     let vbucket = located.vbucket(req)?;
     match vbucket.read_version(&req.context(), located.key, ReadTarget::Document) {
@@ -107,7 +107,7 @@ pub(super) fn current(
 /// document where there is none.
 pub(super) fn rewrite(
     req: &Request<'_>,
-    document: Located<'_>,
+    document: RequestLocation<'_>,
     cas: Cas,
     change: &Change<'_>,
 ) -> Result<AppliedMutation, Rejection> {
@@ -123,7 +123,7 @@ pub(super) fn rewrite(
 
 fn next_version(
     req: &Request<'_>,
-    document: Located<'_>,
+    document: RequestLocation<'_>,
     cas: Cas,
     change: &Change<'_>,
     current: CurrentVersion<'_>,

@@ -13,7 +13,7 @@ use oribi_auth::PrivilegeSet;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, Meta, Store};
 
-use super::super::Served;
+use super::super::ServeResult;
 use super::super::answer::End;
 use super::super::outcome::Rejection;
 use super::super::request::Request;
@@ -103,6 +103,6 @@ fn run(
             End::Done
         })
     });
-    let received = req.received.filter(|_| served != Served::Done);
+    let received = req.received.filter(|_| served != ServeResult::Done);
     CommandResult { served, received, abandons_keys: false }
 }

@@ -8,11 +8,11 @@ use super::super::answer::End;
 use super::super::outcome::{Outcome, Rejection};
 use super::super::request::Request;
 use super::super::rules::{self, RequiredAccess};
-use super::super::{Served, access, reservation, sample, timing};
+use super::super::{ServeResult, access, reservation, sample, timing};
 use super::answer::{self, Form};
 use super::handling::handle;
 use super::translated_request::TranslatedRequest;
-use crate::connection::fetches::Tries;
+use crate::connection::fetches::TryHistory;
 use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
 use crate::diagnostics::counters::timings::CommandKind;
@@ -27,7 +27,7 @@ pub(crate) struct Offer<'s> {
     pub section: Option<&'s ReadSection>,
     /// The key, if it was announced to the engine.
     pub ahead: Option<KeyAhead>,
-    pub tries: Tries,
+    pub tries: TryHistory,
     /// The item that received the value of a store command.
     pub received: Option<FillingItem>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Offer<'s> {
 /// How serving a command ended.
 pub(crate) struct CommandResult {
     /// As for a binary request.
-    pub served: Served,
+    pub served: ServeResult,
     /// The item of a command that is offered again.
     pub received: Option<FillingItem>,
     /// The answer to a `get` has ended before its keys did.
@@ -63,7 +63,7 @@ impl Language {
 
 /// A command that is answered.
 pub(super) const DONE: CommandResult =
-    CommandResult { served: Served::Done, received: None, abandons_keys: false };
+    CommandResult { served: ServeResult::Done, received: None, abandons_keys: false };
 
 /// Runs the handler of a binary request.
 pub(super) fn run(
@@ -89,7 +89,7 @@ pub(super) fn run(
         abandons_keys = failed && matches!(form, Form::Value { is_last: false, .. });
         end
     });
-    let received = req.received.filter(|_| served != Served::Done);
+    let received = req.received.filter(|_| served != ServeResult::Done);
     CommandResult { served, received, abandons_keys }
 }
 
@@ -100,7 +100,7 @@ pub(super) fn serve<'a>(
     out: &mut SendBuffer,
     (required, timed, language): (RequiredAccess, Option<CommandKind>, Language),
     action: impl FnOnce(&mut Request<'a>, &mut SendBuffer, Result<(), Rejection>) -> End,
-) -> Served {
+) -> ServeResult {
     let permitted = access::check(req, required).map_err(Rejection::from);
     let is_first = req.tries.is_first();
     if is_first {
@@ -121,10 +121,10 @@ pub(super) fn serve<'a>(
             if let Some(rule) = rules::rule(req.opcode).filter(|_| !is_first) {
                 timing::note_if_slow(req, rule);
             }
-            Served::Done
+            ServeResult::Done
         }
-        End::Later => Served::Later,
-        End::Fetch => Served::Fetch { overtakable: false, tries: req.tries },
+        End::Later => ServeResult::Later,
+        End::Fetch => ServeResult::Fetch { overtakable: false, tries: req.tries },
     }
 }
 

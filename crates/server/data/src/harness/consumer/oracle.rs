@@ -24,7 +24,7 @@ use oribi_protocol::dcp::marker::SnapshotMarker;
 use oribi_protocol::dcp::message::{Message, decode};
 use oribi_protocol::dcp::open::OpenFlags;
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras, decode_rollback};
-use oribi_protocol::frame::{self, Decoded, Frame};
+use oribi_protocol::frame::{self, DecodedFrame, Frame};
 use oribi_protocol::leb128;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::status::Status;
@@ -178,7 +178,7 @@ impl ConsumerOracle {
     pub(super) fn hear(&mut self, mut output: &[u8]) {
         while !output.is_empty() {
             let decoded = frame::decode(output).expect("the server sends well-formed frames");
-            let Decoded::Complete { frame, consumed } = decoded else {
+            let DecodedFrame::Complete { frame, consumed } = decoded else {
                 panic!("the server sent a part of a frame: {decoded:?}");
             };
             output = &output[consumed..];

@@ -6,7 +6,7 @@ use oribi_engine::dcp::StreamFilter;
 use oribi_protocol::dcp::control;
 use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras};
-use oribi_protocol::frame::{self, Decoded};
+use oribi_protocol::frame::{self, DecodedFrame};
 use oribi_protocol::frame_info;
 use oribi_protocol::leb128;
 use oribi_protocol::magic::Magic;
@@ -329,7 +329,7 @@ impl Run {
 
 /// The seqno that a write got, if it succeeded.
 fn seqno_of(output: &[u8]) -> Option<u64> {
-    let Ok(Decoded::Complete { frame, .. }) = frame::decode(output) else { return None };
+    let Ok(DecodedFrame::Complete { frame, .. }) = frame::decode(output) else { return None };
     let is_done = frame.header.vbucket_or_status == Status::Success.code();
     let seqno = frame.extras.get(8..16).filter(|_| is_done)?;
     Some(u64::from_be_bytes(seqno.try_into().ok()?))

@@ -6,19 +6,19 @@
 //! that reads nothing therefore costs no further memory for them.
 
 use oribi_engine::{EvictionPolicy, FetchOutcome, ReadSection};
-use oribi_protocol::frame::{self, Decoded, Frame};
+use oribi_protocol::frame::{self, DecodedFrame, Frame};
 use oribi_protocol::opcode::Opcode;
 use oribi_types::{DocKey, Timestamp, Vbid};
 
 use super::lookahead::document_of;
 use super::{ConnectionDriver, TurnProgress};
-use crate::connection::fetches::{BEHIND_HEAD, FetchCompletion, HEAD, ParkedRequest, Tries};
+use crate::connection::fetches::{BEHIND_HEAD, FetchCompletion, HEAD, ParkedRequest, TryHistory};
 use crate::connection::parked::ParkToken;
 use crate::connection::pending::HeadWait;
 use crate::connection::waker::ConnectionId;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
-use crate::dispatch::{Served, serve_frame};
+use crate::dispatch::{ServeResult, serve_frame};
 use crate::limits::{FETCH_AHEAD_FRAMES_MAX, FETCH_AHEAD_MAX};
 
 impl ConnectionDriver {
@@ -83,11 +83,11 @@ impl ConnectionDriver {
             }
             let ready = self.state.deferred.fetches().and_then(|fetches| fetches.take_ready());
             let Some(ParkedRequest { frame: bytes, tries, .. }) = ready else { break };
-            let Ok(Decoded::Complete { frame, .. }) = frame::decode(&bytes) else { continue };
+            let Ok(DecodedFrame::Complete { frame, .. }) = frame::decode(&bytes) else { continue };
             let ConnectionDriver { id, writer, state, .. } = self;
             let served = serve_frame(*id, state, writer, env, &frame, (&section, None), tries);
             // A request that may be overtaken waits for nothing else, and its place is free again.
-            if let Served::Fetch { tries, .. } = served {
+            if let ServeResult::Fetch { tries, .. } = served {
                 park(*id, state, env, &bytes, &frame, tries);
             }
         }
@@ -104,7 +104,7 @@ pub(super) fn park(
     env: &mut Environment,
     bytes: &[u8],
     frame: &Frame<'_>,
-    tries: Tries,
+    tries: TryHistory,
 ) -> bool {
     let fetches = state.deferred.fetches_or_new();
     let Some(position) = fetches.next_position(bytes.len()) else { return false };
@@ -122,7 +122,7 @@ pub(super) fn wait_at_head(
     env: &mut Environment,
     frame: &Frame<'_>,
     behind: &[u8],
-    tries: Tries,
+    tries: TryHistory,
 ) {
     let token = wait_for(id, state, env, frame, tries);
     fetch_ahead(state, env, behind, token);
@@ -135,7 +135,7 @@ pub(super) fn wait_for(
     state: &mut ConnectionState,
     env: &mut Environment,
     frame: &Frame<'_>,
-    tries: Tries,
+    tries: TryHistory,
 ) -> ParkToken {
     let serial = env.park_serial();
     state.deferred.fetches_or_new().wait_at_head(serial, env.now_ms, tries);
@@ -150,7 +150,7 @@ fn fetch_ahead(state: &mut ConnectionState, env: &Environment, received: &[u8], 
     let mut rest = received;
     let (mut asked, mut seen) = (0, 0);
     while seen < FETCH_AHEAD_FRAMES_MAX {
-        let Ok(Decoded::Complete { frame, consumed }) = frame::decode(rest) else { break };
+        let Ok(DecodedFrame::Complete { frame, consumed }) = frame::decode(rest) else { break };
         if !ask_ahead(state, env, &frame, token, &mut asked) {
             break;
         }

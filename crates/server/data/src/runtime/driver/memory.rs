@@ -21,7 +21,7 @@ use crate::connection::pending::{HeadWait, Pending};
 use crate::connection::request_id::RequestId;
 use crate::connection::send_buffer::PinnedValue;
 use crate::dispatch::environment::Environment;
-use crate::dispatch::{self, Served, fail_request};
+use crate::dispatch::{self, ServeResult, fail_request};
 use crate::limits::{
     HELD_BYTES_WORTH_CLOSING, HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, UNRESERVED_REQUEST_BYTES_MAX,
 };
@@ -215,7 +215,7 @@ impl ConnectionDriver {
         env: &mut Environment,
         header: Header,
         frame_bytes: usize,
-    ) -> Option<Served> {
+    ) -> Option<ServeResult> {
         let head_bytes = frame_bytes - header.value_bytes().unwrap_or(0);
         if head_bytes > HEAD_BYTES_MAX {
             return Some(self.pass_over(&header, Status::Einval, "the key is not valid"));
@@ -245,7 +245,7 @@ impl ConnectionDriver {
         env: &mut Environment,
         header: Header,
         head_bytes: usize,
-    ) -> Option<Served> {
+    ) -> Option<ServeResult> {
         let ConnectionDriver { id, reader, writer, state, .. } = self;
         let head = &reader.unread()[HEADER_BYTES..head_bytes];
         let frame = incoming::frame_of(header, head);
@@ -253,7 +253,7 @@ impl ConnectionDriver {
             return None;
         }
         self.skip_bytes = header.frame_bytes();
-        Some(Served::Done)
+        Some(ServeResult::Done)
     }
 
     /// Reserves memory for a request. `None` when the reservation is made; otherwise the request is
@@ -263,23 +263,27 @@ impl ConnectionDriver {
         env: &mut Environment,
         header: &Header,
         frame_bytes: usize,
-    ) -> Option<Served> {
+    ) -> Option<ServeResult> {
         match self.reserve_bytes(env, frame_bytes) {
-            Some(Served::Done) => Some(self.pass_over(header, Status::Etmpfail, NO_MEMORY)),
+            Some(ServeResult::Done) => Some(self.pass_over(header, Status::Etmpfail, NO_MEMORY)),
             waits => waits,
         }
     }
 
     /// Reserves memory for a request of `bytes`. `None` when the reservation is made; `Done` when
     /// it is refused.
-    pub(super) fn reserve_bytes(&mut self, env: &mut Environment, bytes: usize) -> Option<Served> {
+    pub(super) fn reserve_bytes(
+        &mut self,
+        env: &mut Environment,
+        bytes: usize,
+    ) -> Option<ServeResult> {
         if self.state.pending.take_memory_timeout() {
-            return Some(Served::Done);
+            return Some(ServeResult::Done);
         }
         self.reader.shrink();
         if !self.writer.is_empty() {
             self.state.pending.wait_at_head(HeadWait::Drain);
-            return Some(Served::Later);
+            return Some(ServeResult::Later);
         }
         // The reservation of the previous request, and the place in the queue of its streams.
         self.release(env);
@@ -292,16 +296,16 @@ impl ConnectionDriver {
             None => {
                 let since_ms = env.now_ms;
                 self.state.pending.wait_at_head(HeadWait::Memory { since_ms });
-                Some(Served::Later)
+                Some(ServeResult::Later)
             }
         }
     }
 
     /// Answers a partly received request, and skips the rest of it.
-    fn pass_over(&mut self, header: &Header, status: Status, context: &'static str) -> Served {
+    fn pass_over(&mut self, header: &Header, status: Status, context: &'static str) -> ServeResult {
         let request = RequestId::of(header);
         fail_request(&mut self.state, &mut self.writer, request, status, Some(context));
         self.skip_bytes = header.frame_bytes();
-        Served::Done
+        ServeResult::Done
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! The connection calls this in its turn.
 
-use oribi_protocol::frame::{self, Decoded, Frame, Header};
+use oribi_protocol::frame::{self, DecodedFrame, Frame, Header};
 use oribi_protocol::limits::HEADER_BYTES;
 
 use super::admission::{Admission, admit};
@@ -20,7 +20,7 @@ use super::refusing::{refuse, reject};
 use super::{ConnectionDriver, fetching};
 use crate::connection::request_id::RequestId;
 use crate::dispatch::environment::Environment;
-use crate::dispatch::{self, Served, fail_request, serve_frame};
+use crate::dispatch::{self, ServeResult, fail_request, serve_frame};
 use crate::limits::UNRESERVED_REQUEST_BYTES_MAX;
 
 /// For how many requests after a value received in place another one is expected.
@@ -33,7 +33,7 @@ impl ConnectionDriver {
         &mut self,
         env: &mut Environment,
         ahead: &mut Lookahead<'_>,
-    ) -> Option<Served> {
+    ) -> Option<ServeResult> {
         let ConnectionDriver { id, reader, writer, state, .. } = self;
         let Some(frame) = Frame::whole(reader.unread()) else { return self.process_part(env) };
         let consumed = frame.header.frame_bytes();
@@ -47,27 +47,27 @@ impl ConnectionDriver {
             }
             Admission::Answer => {
                 dispatch::take_answer(state, &frame);
-                Served::Done
+                ServeResult::Done
             }
             Admission::Skip(status, context) => {
                 fail_request(state, writer, RequestId::of(&frame.header), status, Some(context));
-                Served::Done
+                ServeResult::Done
             }
             Admission::Close(status, reason) => {
                 refuse(state, writer, &frame.header, status, reason);
                 return None;
             }
         };
-        if let Served::Fetch { overtakable, tries } = served {
+        if let ServeResult::Fetch { overtakable, tries } = served {
             let (bytes, behind) = reader.unread().split_at(consumed);
             if overtakable && fetching::park(*id, state, env, bytes, &frame, tries) {
-                served = Served::Done;
+                served = ServeResult::Done;
             } else {
                 fetching::wait_at_head(*id, state, env, &frame, behind, tries);
             }
         }
         self.expects_incoming = self.expects_incoming.saturating_sub(1);
-        if served == Served::Done {
+        if served == ServeResult::Done {
             ahead.served(writer.pending_bytes() - pending_bytes);
             reader.consume(consumed);
         }
@@ -75,11 +75,11 @@ impl ConnectionDriver {
     }
 
     /// Prepares for the rest of a partial frame, or ends the connection.
-    fn process_part(&mut self, env: &mut Environment) -> Option<Served> {
+    fn process_part(&mut self, env: &mut Environment) -> Option<ServeResult> {
         let ConnectionDriver { reader, writer, state, timing, .. } = self;
         let needed = match frame::decode(reader.unread()) {
-            Ok(Decoded::Incomplete { needed }) => needed,
-            Ok(Decoded::Complete { consumed, .. }) => consumed,
+            Ok(DecodedFrame::Incomplete { needed }) => needed,
+            Ok(DecodedFrame::Complete { consumed, .. }) => consumed,
             Err(error) => {
                 reject(state, writer, error);
                 return None;
@@ -104,7 +104,7 @@ impl ConnectionDriver {
             Admission::Skip(status, context) => {
                 fail_request(state, writer, RequestId::of(&header), status, Some(context));
                 self.skip_bytes = needed;
-                return Some(Served::Done);
+                return Some(ServeResult::Done);
             }
             Admission::Close(status, reason) => refuse(state, writer, &header, status, reason),
         }
@@ -134,8 +134,8 @@ impl ConnectionDriver {
     }
 
     /// Serves the store request whose value was received into its item.
-    pub(super) fn serve_incoming(&mut self, env: &mut Environment) -> Served {
-        let Some(incoming) = self.incoming.take() else { return Served::Done };
+    pub(super) fn serve_incoming(&mut self, env: &mut Environment) -> ServeResult {
+        let Some(incoming) = self.incoming.take() else { return ServeResult::Done };
         let Incoming { header, parts, item } = *incoming;
         let frame = incoming::frame_of(header, &parts);
         // The request is complete, whatever it may still have to wait for.
@@ -144,7 +144,7 @@ impl ConnectionDriver {
         let tries = state.deferred.take_head();
         let (served, received) =
             dispatch::serve_received(*id, state, writer, env, &frame, item, tries);
-        if let Served::Fetch { tries, .. } = served {
+        if let ServeResult::Fetch { tries, .. } = served {
             fetching::wait_at_head(*id, state, env, &frame, reader.unread(), tries);
         }
         match received {

@@ -16,12 +16,12 @@ use super::incoming::Incoming;
 use super::lookahead::Lookahead;
 use super::{ConnectionDriver, TurnProgress, fetching};
 use crate::connection::close_reason::CloseReason;
-use crate::connection::fetches::Tries;
+use crate::connection::fetches::TryHistory;
 use crate::connection::waker::ConnectionId;
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 use crate::dispatch::text::{self, CommandResult, Offer};
-use crate::dispatch::{self, Served};
+use crate::dispatch::{self, ServeResult};
 use crate::limits::{
     FETCH_AHEAD_FRAMES_MAX, FRAMES_PER_TURN, RECEIVE_IN_PLACE_BYTES_MIN,
     UNRESERVED_REQUEST_BYTES_MAX,
@@ -172,12 +172,12 @@ impl ConnectionDriver {
         let offer = Offer { section, ahead: ahead.key(), tries, received: None };
         let CommandResult { served, abandons_keys, .. } =
             text::serve_command(*id, state, writer, env, &command, offer);
-        if let Served::Fetch { tries, .. } = served {
+        if let ServeResult::Fetch { tries, .. } = served {
             let behind = (&reader.unread()[consumed..], decoder);
             wait_for_fetch(*id, state, env, &command, behind, tries);
         }
         self.expects_incoming = self.expects_incoming.saturating_sub(1);
-        if served != Served::Done {
+        if served != ServeResult::Done {
             return Step::Wait;
         }
         if let Command::Invalid(fault) = command {
@@ -251,7 +251,7 @@ impl ConnectionDriver {
         const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
         match self.reserve_bytes(env, needed) {
             None => None,
-            Some(Served::Later) => Some(Ok(())),
+            Some(ServeResult::Later) => Some(Ok(())),
             Some(_) => Some(Err(NO_MEMORY)),
         }
     }
@@ -308,7 +308,7 @@ impl ConnectionDriver {
         let received = is_terminated.then_some(item);
         let offer = Offer { section: None, ahead: None, tries, received };
         let ended = text::serve_command(*id, state, writer, env, &command, offer);
-        if let Served::Fetch { tries, .. } = ended.served {
+        if let ServeResult::Fetch { tries, .. } = ended.served {
             let behind = (&reader.unread()[END_BYTES..], Decoder::default());
             wait_for_fetch(*id, state, env, &command, behind, tries);
         }
@@ -343,7 +343,7 @@ fn wait_for_fetch(
     env: &mut Environment,
     command: &Command<'_>,
     (behind, mut decoder): (&[u8], Decoder),
-    tries: Tries,
+    tries: TryHistory,
 ) {
     let mut room = [0; DECODED_KEY_BYTES_MAX];
     let Some(meant) = text::translate(command, &mut room) else { return };

@@ -13,7 +13,7 @@ use super::slot::{Slot, Turn};
 use super::transfer::{reason_of, receive_tls};
 use super::transport::{TlsBlocks, Transport};
 use crate::connection::close_reason::CloseReason;
-use crate::connection::tls::Certified;
+use crate::connection::tls::CertificateUser;
 use crate::dispatch::environment::Environment;
 
 /// Runs one step of a handshake: reads once, and sends pending handshake messages.
@@ -55,12 +55,12 @@ fn complete(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
     let cipher = session.cipher_suite().unwrap_or("unknown");
     connection.record().agree(|agreement| agreement.tls = Some((version, cipher)));
     match server_tls.certified(session.peer_certificate(), &env.server.access.users) {
-        Certified::Nobody => Ok(()),
-        Certified::User(identity) => {
+        CertificateUser::Nobody => Ok(()),
+        CertificateUser::User(identity) => {
             connection.authenticate(identity);
             connection.audit_certified(env);
             Ok(())
         }
-        Certified::Refused => Err(CloseReason::ClientCertificate),
+        CertificateUser::Refused => Err(CloseReason::ClientCertificate),
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use oribi_auth::UserStore;
 use oribi_config::SlowThresholds;
 use oribi_engine::collections::ManifestChange;
-use oribi_protocol::frame::{Decoded, decode};
+use oribi_protocol::frame::{DecodedFrame, decode};
 use oribi_protocol::frame_info::encode_durability;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
@@ -114,7 +114,7 @@ pub(crate) fn read_frames(stream: &mut impl Read, count: usize) -> Vec<(u16, Vec
     let mut piece = vec![0; 64 * 1024];
     loop {
         let mut start = 0;
-        while let Ok(Decoded::Complete { frame, consumed }) = decode(&buffer[start..]) {
+        while let Ok(DecodedFrame::Complete { frame, consumed }) = decode(&buffer[start..]) {
             frames.push((frame.header.vbucket_or_status, frame.value.to_vec()));
             start += consumed;
             if frames.len() == count {
@@ -327,7 +327,7 @@ fn bucket_stats_run_on_the_blocking_thread() {
         answered.extend_from_slice(&piece[..received]);
     }
     let (mut frames, mut rest) = (0, &answered[..]);
-    while let Ok(Decoded::Complete { frame, consumed }) = decode(rest) {
+    while let Ok(DecodedFrame::Complete { frame, consumed }) = decode(rest) {
         assert_eq!(frame.header.vbucket_or_status, 0);
         (frames, rest) = (frames + 1, &rest[consumed..]);
     }

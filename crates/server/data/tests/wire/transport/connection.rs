@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oribi_config::Settings;
 use oribi_protocol::feature::Feature;
-use oribi_protocol::frame::{Decoded, decode};
+use oribi_protocol::frame::{DecodedFrame, decode};
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
@@ -183,7 +183,7 @@ impl Connection {
         self.stream.write_all(&bytes).unwrap();
         let mut piece = vec![0; 1 << 20];
         loop {
-            if let Decoded::Complete { frame, consumed } = decode(&self.received).unwrap() {
+            if let DecodedFrame::Complete { frame, consumed } = decode(&self.received).unwrap() {
                 assert_eq!(frame.header.opcode, parts.opcode as u8);
                 let datatype = frame.header.datatype;
                 let value = match datatype & SNAPPY {

@@ -11,7 +11,7 @@ use super::super::filter::BackupFilter;
 use crate::admin::Admin;
 
 /// Collections and scopes that the target lacks.
-pub struct Missing {
+pub struct MissingCollections {
     scopes: BTreeSet<String>,
     collections: Vec<(String, String)>,
 }
@@ -21,8 +21,8 @@ pub async fn missing(
     client: &Client,
     (places, scopes): (&[BackupCollection], &[String]),
     filter: &BackupFilter,
-) -> anyhow::Result<Missing> {
-    let mut missing = Missing { scopes: BTreeSet::new(), collections: Vec::new() };
+) -> anyhow::Result<MissingCollections> {
+    let mut missing = MissingCollections { scopes: BTreeSet::new(), collections: Vec::new() };
     let there = match client.collections_manifest().await {
         Err(ClientError::NotOffered(_)) => return Ok(missing),
         there => there.context("the target's list of collections")?,
@@ -45,7 +45,7 @@ pub async fn missing(
     Ok(missing)
 }
 
-impl Missing {
+impl MissingCollections {
     /// True when nothing is.
     pub fn is_empty(&self) -> bool {
         self.scopes.is_empty() && self.collections.is_empty()
@@ -64,7 +64,7 @@ impl Missing {
     }
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingCollections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scopes = self.scopes.iter().map(|scope| format!("scope {scope}"));
         let collections = self.collections.iter().map(|(s, c)| format!("collection {s}.{c}"));

@@ -12,7 +12,7 @@ use oribi_client::{DocumentVersion, VersionKind};
 use tokio::sync::mpsc;
 
 use super::super::filter::BackupFilter;
-use super::reading::{Received, RestoreBlock};
+use super::reading::{LaneInput, RestoreBlock};
 use super::writes::{RestoreTotals, RestoreWrites, RestoredDocument};
 
 /// Which records are restored.
@@ -43,7 +43,7 @@ impl LaneSelection {
 /// See the module text.
 pub struct RestoreLane {
     pub selection: Arc<LaneSelection>,
-    pub blocks: mpsc::Receiver<Received>,
+    pub blocks: mpsc::Receiver<LaneInput>,
     /// It has every `lanes`-th vbucket from `number` on.
     pub number: u16,
     pub lanes: u16,

@@ -33,7 +33,7 @@ pub struct RestoreBlock {
 }
 
 /// Input of a lane.
-pub type Received = Result<RestoreBlock, Arc<ArchiveError>>;
+pub type LaneInput = Result<RestoreBlock, Arc<ArchiveError>>;
 
 impl RestoreBlock {
     /// Its records of the vbuckets that are `number` modulo `lanes`. The others are passed over
@@ -83,7 +83,7 @@ pub fn read(
     archive: &Arc<Archive>,
     chain: &Arc<Chain>,
     lanes: u16,
-) -> Vec<mpsc::Receiver<Received>> {
+) -> Vec<mpsc::Receiver<LaneInput>> {
     let (files, read) = mpsc::channel(1);
     let (inflated, spare) = threads::channel();
     let (from, of) = (archive.clone(), chain.clone());
@@ -113,7 +113,7 @@ fn inflate(
     chain: &Chain,
     mut files: mpsc::Receiver<(usize, Result<Vec<u8>, ArchiveError>)>,
     inflated: &threads::Sender<Vec<u8>>,
-    lanes: &[mpsc::Sender<Received>],
+    lanes: &[mpsc::Sender<LaneInput>],
 ) -> Result<(), ArchiveError> {
     // Blocks whose memory is used again once all lanes are through with them.
     let mut used: VecDeque<Bytes> = VecDeque::new();

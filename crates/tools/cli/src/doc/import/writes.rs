@@ -46,7 +46,7 @@ struct Pending {
 }
 
 /// A record whose document is known.
-struct Parsed {
+struct ParsedRecord {
     line: Line,
     row: DocumentRow,
     collection: Collection,
@@ -116,7 +116,7 @@ impl<'a> ImportWrites<'a> {
         let mut parsed = Vec::with_capacity(lines.len());
         for line in lines {
             match self.parse(&line).await {
-                Ok((row, collection)) => parsed.push(Parsed { line, row, collection }),
+                Ok((row, collection)) => parsed.push(ParsedRecord { line, row, collection }),
                 Err(error) => {
                     self.send_all(std::mem::take(&mut parsed)).await?;
                     self.refuse_line(&line, error).await?;
@@ -143,7 +143,7 @@ impl<'a> ImportWrites<'a> {
         Ok((row, collection))
     }
 
-    async fn send_all(&mut self, parsed: Vec<Parsed>) -> anyhow::Result<()> {
+    async fn send_all(&mut self, parsed: Vec<ParsedRecord>) -> anyhow::Result<()> {
         let attributed = parsed.iter().filter(|parsed| !parsed.row.attributes.is_empty());
         let documents: Vec<_> =
             attributed.map(|parsed| (&parsed.collection, &parsed.row.key[..])).collect();
@@ -163,8 +163,8 @@ impl<'a> ImportWrites<'a> {
         Ok(())
     }
 
-    fn pending_of(&self, parsed: Parsed, rev: Option<RevSeqno>) -> (Line, Pending) {
-        let Parsed { line, row, collection } = parsed;
+    fn pending_of(&self, parsed: ParsedRecord, rev: Option<RevSeqno>) -> (Line, Pending) {
+        let ParsedRecord { line, row, collection } = parsed;
         let expiry = row.expiry.unwrap_or(self.shared.options.expiry);
         let write = self.shared.options.flags(row.flags).expiry(expiry);
         let (before, after, number) = (line.before, line.after, line.number);

@@ -169,7 +169,7 @@ impl KvLink {
 }
 
 /// The answer belongs to no operation in flight.
-struct Stray;
+struct StrayAnswer;
 
 fn stray(wire: &mut Wire, opaque: u32) -> anyhow::Error {
     wire.protocol_error(format!("an answer that nothing in flight waits for (0x{opaque:08x})"))
@@ -183,10 +183,10 @@ impl Bench {
         answer: &KvAnswer<'_>,
         now_ns: u64,
         chunk: &mut Chunk,
-    ) -> Result<(), Stray> {
-        let operation = flight.take(answer.opaque).ok_or(Stray)?;
+    ) -> Result<(), StrayAnswer> {
+        let operation = flight.take(answer.opaque).ok_or(StrayAnswer)?;
         if answer.kind != Some(operation.kind) {
-            return Err(Stray);
+            return Err(StrayAnswer);
         }
         let status = answer.status;
         if status != Status::Success.code() && self.is_tried_again(judge, operation, status) {

@@ -8,7 +8,7 @@ use oribi_protocol::request::{RequestParts, SetExtras};
 use oribi_types::{Datatype, DurabilityLevel, Vbid};
 
 use super::operation::{KvOperation, OperationKind};
-use super::value::{Composed, KvValueForm, KvValues, ValueIdentity};
+use super::value::{KvValueForm, KvValues, ValueIdentity, ValuePieces};
 use super::wire::Wire;
 
 /// What all writes of a run have in common, and buffers that are used again for each.
@@ -113,7 +113,7 @@ impl RequestEncoder {
     }
 }
 
-fn compose(values: &mut KvValues, operation: &KvOperation, address: &Address<'_>) -> Composed {
+fn compose(values: &mut KvValues, operation: &KvOperation, address: &Address<'_>) -> ValuePieces {
     let identity = ValueIdentity { index: operation.index, seed: address.seed };
     values.compose(identity, operation.version, operation.value_bytes as usize)
 }
@@ -131,7 +131,7 @@ impl Compressor {
     }
 
     /// The value compressed, if that makes it smaller.
-    fn pack(&mut self, value: &Composed) -> Option<&[u8]> {
+    fn pack(&mut self, value: &ValuePieces) -> Option<&[u8]> {
         self.whole.clear();
         let body: &Bytes = &value.body;
         for piece in [value.head(), body, value.tail] {

@@ -21,7 +21,7 @@ use crate::perf::cpu::CpuTime;
 use crate::perf::plot::Plot;
 use crate::perf::progress::RunExtent;
 use crate::perf::report::Outputs;
-use crate::perf::workers::{Measured, WorkerPlan, Workers};
+use crate::perf::workers::{PhaseMeasurements, WorkerPlan, Workers};
 use crate::target::INTERRUPTED;
 
 /// Exit status when the command line is wrong.
@@ -84,8 +84,8 @@ fn prepare(args: KvArgs) -> anyhow::Result<KvWorkerShared> {
 /// A run that is under way.
 struct Run {
     shared: Arc<KvWorkerShared>,
-    population: Option<(KvCounts, Measured)>,
-    load: Option<(KvCounts, Measured)>,
+    population: Option<(KvCounts, PhaseMeasurements)>,
+    load: Option<(KvCounts, PhaseMeasurements)>,
     error: Option<anyhow::Error>,
 }
 
@@ -100,7 +100,7 @@ impl Run {
         &mut self,
         workers: &mut Workers<Phase, WorkerOutcome>,
         phase: Phase,
-    ) -> anyhow::Result<(KvCounts, Measured)> {
+    ) -> anyhow::Result<(KvCounts, PhaseMeasurements)> {
         let (outcomes, measured) = workers.phase(&self.plan(phase), phase)?;
         let WorkerOutcome { counts, error } = WorkerOutcome::of_all(outcomes);
         self.error = self.error.take().or(error);
@@ -141,7 +141,7 @@ impl Run {
         };
         let phases = [&self.population, &self.load];
         let counts = || phases.iter().filter_map(|phase| phase.as_ref()).map(|(counts, _)| counts);
-        let summed_up = |phase: &Option<(KvCounts, Measured)>| {
+        let summed_up = |phase: &Option<(KvCounts, PhaseMeasurements)>| {
             phase.as_ref().map(|(counts, measured)| KvPhaseSummary::new(counts, measured))
         };
         Ok(KvSummary {
@@ -158,7 +158,7 @@ impl Run {
         })
     }
 
-    fn plot<'a>(&self, measured: &'a Measured, summary: &KvSummary) -> Plot<'a> {
+    fn plot<'a>(&self, measured: &'a PhaseMeasurements, summary: &KvSummary) -> Plot<'a> {
         let args = &self.shared.args;
         let sizes = match args.min_size == args.max_size {
             true => args.max_size.to_string(),

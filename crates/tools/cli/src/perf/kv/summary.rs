@@ -15,7 +15,7 @@ use crate::perf::cpu::CpuTime;
 use crate::perf::key_choice::Popularity;
 use crate::perf::report::LatencySummary;
 use crate::perf::timeline::TimelineSample;
-use crate::perf::workers::Measured;
+use crate::perf::workers::PhaseMeasurements;
 
 /// The whole run. Field names are part of the interface: scripts read them.
 #[derive(Serialize, Debug)]
@@ -129,7 +129,7 @@ pub struct CpuSummary {
 
 impl KvPhaseSummary {
     /// Sums a phase up.
-    pub fn new(counts: &KvCounts, measured: &Measured) -> KvPhaseSummary {
+    pub fn new(counts: &KvCounts, measured: &PhaseMeasurements) -> KvPhaseSummary {
         let (operations, latencies) = (counts.operations(), &measured.latencies);
         let mut refused = BTreeMap::new();
         for (&status, &count) in &counts.refused {

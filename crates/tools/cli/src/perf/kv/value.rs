@@ -90,7 +90,7 @@ impl Corruption {
 
 /// A value to be sent: three pieces.
 #[derive(Debug)]
-pub struct Composed {
+pub struct ValuePieces {
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
     /// Cut from the block; not copied.
@@ -99,7 +99,7 @@ pub struct Composed {
     pub tail: &'static [u8],
 }
 
-impl Composed {
+impl ValuePieces {
     pub fn head(&self) -> &[u8] {
         &self.head[..self.head_bytes]
     }
@@ -146,12 +146,12 @@ impl KvValues {
     }
 
     /// The value of `bytes` bytes, within the sizes, of a document's `version`.
-    pub fn compose(&mut self, identity: ValueIdentity, version: u32, bytes: usize) -> Composed {
+    pub fn compose(&mut self, identity: ValueIdentity, version: u32, bytes: usize) -> ValuePieces {
         let mut head = [0; HEAD_BYTES_MAX];
         let (header_bytes, tail) = self.overhead();
         if bytes < header_bytes + tail.len() {
             self.fill_pattern(identity, &mut head[..bytes]);
-            return Composed { head, head_bytes: bytes, body: Bytes::new(), tail: b"" };
+            return ValuePieces { head, head_bytes: bytes, body: Bytes::new(), tail: b"" };
         }
         let place = body_place(identity, version);
         let body = self.block.slice(place..place + bytes - header_bytes - tail.len());
@@ -167,7 +167,7 @@ impl KvValues {
             }
             KvValueForm::Json => json::write_header(&mut head, identity, version, bytes, &body),
         }
-        Composed { head, head_bytes: header_bytes, body, tail }
+        ValuePieces { head, head_bytes: header_bytes, body, tail }
     }
 
     /// Checks a value that was read.

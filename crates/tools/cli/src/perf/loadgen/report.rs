@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::perf::kudu::{number, percentiles_text};
 use crate::perf::report::LatencySummary;
 use crate::perf::timeline::TimelineSample;
-use crate::perf::workers::Measured;
+use crate::perf::workers::PhaseMeasurements;
 
 /// Operation of each row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -38,17 +38,17 @@ impl WriteKind {
 
 /// Counting the rows of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Scanned {
+pub struct CountedRows {
     /// Rows that were written.
     pub expected_rows: u64,
     /// Rows that were found.
     pub actual_rows: u64,
 }
 
-impl Scanned {
+impl CountedRows {
     /// The block of the report, with the empty line before it.
     pub fn text(&self) -> String {
-        let Scanned { expected_rows, actual_rows } = self;
+        let CountedRows { expected_rows, actual_rows } = self;
         format!(
             "\nScanner report\n  expected rows: {expected_rows}\n  actual rows  : {actual_rows}\n"
         )
@@ -56,7 +56,7 @@ impl Scanned {
 
     /// The failure of the run, if the numbers differ.
     pub fn complaint(&self) -> Option<String> {
-        let Scanned { expected_rows, actual_rows } = self;
+        let CountedRows { expected_rows, actual_rows } = self;
         (expected_rows != actual_rows).then(|| {
             format!(
                 "Runtime error: Row count mismatch: expected {expected_rows}, actual {actual_rows}"
@@ -77,7 +77,7 @@ pub struct LoadgenSummary {
     /// True when it was dropped at the end.
     pub dropped: bool,
     pub write: Option<LoadgenPhaseSummary>,
-    pub scan: Option<Scanned>,
+    pub scan: Option<CountedRows>,
     pub cleanup: Option<LoadgenPhaseSummary>,
     pub interrupted: bool,
     pub error: Option<String>,
@@ -121,7 +121,7 @@ impl LoadgenPhaseSummary {
     pub fn new(
         kind: WriteKind,
         outcomes: Vec<LoadgenOutcome>,
-        measured: &Measured,
+        measured: &PhaseMeasurements,
     ) -> LoadgenPhaseSummary {
         let rows = outcomes.iter().map(|outcome| outcome.rows).sum();
         let latencies = &measured.latencies.write;
@@ -230,11 +230,11 @@ mod tests {
     use crate::perf::cpu::{CpuTime, Usage};
     use crate::perf::latencies::Latencies;
 
-    fn measured(writes: u64) -> Measured {
+    fn measured(writes: u64) -> PhaseMeasurements {
         let mut latencies = Latencies::new();
         latencies.write.record_n(2_000_000, writes).unwrap();
         let cpu = Duration::from_millis(1);
-        Measured {
+        PhaseMeasurements {
             latencies,
             took: Duration::from_nanos(23_143_000),
             usage: Usage {
@@ -281,11 +281,11 @@ mod tests {
 
     #[test]
     fn counts_that_differ_are_a_failure() {
-        let scanned = Scanned { expected_rows: 3, actual_rows: 2 };
+        let scanned = CountedRows { expected_rows: 3, actual_rows: 2 };
         assert_eq!(scanned.text(), "\nScanner report\n  expected rows: 3\n  actual rows  : 2\n");
         let words = "Runtime error: Row count mismatch: expected 3, actual 2";
         assert_eq!(scanned.complaint().as_deref(), Some(words));
-        assert_eq!(Scanned { actual_rows: 3, ..scanned }.complaint(), None);
+        assert_eq!(CountedRows { actual_rows: 3, ..scanned }.complaint(), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::options::{LoadgenArgs, options};
 use super::report::{
-    LoadgenOutcome, LoadgenPhaseSummary, LoadgenSummary, Scanned, WriteKind, errors_of_thread,
+    CountedRows, LoadgenOutcome, LoadgenPhaseSummary, LoadgenSummary, WriteKind, errors_of_thread,
 };
 use super::table::LoadTable;
 use super::worker::{self, LoadJob};
@@ -20,7 +20,7 @@ use crate::perf::control::Control;
 use crate::perf::plot::Plot;
 use crate::perf::progress::RunExtent;
 use crate::perf::report::{Outputs, print};
-use crate::perf::workers::{Measured, WorkerPlan, Workers};
+use crate::perf::workers::{PhaseMeasurements, WorkerPlan, Workers};
 use crate::target::INTERRUPTED;
 
 /// Runs `oribi perf loadgen`.
@@ -61,7 +61,7 @@ struct Load<'a> {
     runtime: &'a Runtime,
     client: Client,
     /// Writing the rows, once that is over.
-    written: Option<Measured>,
+    written: Option<PhaseMeasurements>,
 }
 
 impl Load<'_> {
@@ -123,7 +123,7 @@ impl Load<'_> {
         if self.args.run_scan {
             let counting = count_rows(&self.client, &summary.table);
             let actual_rows = self.runtime.block_on(counting).context("cannot count the rows")?;
-            let scanned = Scanned { expected_rows: rows, actual_rows };
+            let scanned = CountedRows { expected_rows: rows, actual_rows };
             self.say(&scanned.text());
             summary.scan = Some(scanned);
             if let Some(complaint) = scanned.complaint() {
@@ -144,7 +144,7 @@ impl Load<'_> {
         workers: &mut Workers<WriteKind, LoadgenOutcome>,
         kind: WriteKind,
         summary: &mut LoadgenSummary,
-    ) -> Result<(LoadgenPhaseSummary, Measured)> {
+    ) -> Result<(LoadgenPhaseSummary, PhaseMeasurements)> {
         let extent = self.args.rows_total().map_or(RunExtent::Endless, RunExtent::Operations);
         let plan = WorkerPlan { name: kind.name(), unit: "rows", extent, server_pid: None };
         let (outcomes, measured) = workers.phase(&plan, kind)?;

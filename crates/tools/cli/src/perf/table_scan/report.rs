@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::perf::kudu::{number, percentiles_text};
 use crate::perf::report::LatencySummary;
 use crate::perf::timeline::TimelineSample;
-use crate::perf::workers::Measured;
+use crate::perf::workers::PhaseMeasurements;
 
 /// One tablet, or the whole table.
 #[derive(Serialize, Debug)]
@@ -107,7 +107,7 @@ impl TableScanSummary {
         table: &str,
         bytes: u64,
         tablets: Vec<TabletReport>,
-        measured: &Measured,
+        measured: &PhaseMeasurements,
         interrupted: bool,
     ) -> TableScanSummary {
         let rows = tablets.iter().map(|tablet| tablet.rows).sum::<u64>();

@@ -79,7 +79,7 @@ struct Shared {
 
 /// Counters of a thread.
 #[derive(Default)]
-struct Received {
+struct ReceivedCounts {
     bytes: u64,
     /// Positions of tablets among the tokens, and what they sent.
     tablets: Vec<(usize, TabletReport)>,
@@ -121,12 +121,12 @@ async fn tokens(args: &TableScanArgs, client: &Client) -> Result<Vec<ScanToken>>
 fn connect(
     shared: &Arc<Shared>,
     thread: usize,
-) -> Result<impl FnMut((), Instant) -> WorkerReport<Result<Received>> + use<>> {
+) -> Result<impl FnMut((), Instant) -> WorkerReport<Result<ReceivedCounts>> + use<>> {
     let shared = shared.clone();
     let (runtime, client) = shared.args.kudu.connect_here()?;
     let table = runtime.block_on(client.open_table(&shared.args.table))?;
     Ok(move |(), _started| {
-        let (mut recorder, mut received) = (Recorder::new(), Received::default());
+        let (mut recorder, mut received) = (Recorder::new(), ReceivedCounts::default());
         let scanned = runtime.block_on(async {
             tokio::select! {
                 biased;
@@ -152,7 +152,7 @@ async fn scan(
     thread: usize,
     table: &Table,
     recorder: &mut Recorder,
-    received: &mut Received,
+    received: &mut ReceivedCounts,
 ) -> Result<()> {
     let (control, mut progress) = (&shared.control, LoadProgress::default());
     while !control.is_stopped() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use oribi_protocol::dcp::end_reason::EndReason;
-use oribi_protocol::frame::{self, Decoded};
+use oribi_protocol::frame::{self, DecodedFrame};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::VbUuid;
@@ -89,7 +89,7 @@ impl Run {
     /// Takes bytes of the producer; returns the machine's requests.
     fn take(&mut self, mut bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        while let Ok(Decoded::Complete { consumed, .. }) = frame::decode(bytes) {
+        while let Ok(DecodedFrame::Complete { consumed, .. }) = frame::decode(bytes) {
             let block = Bytes::copy_from_slice(&bytes[..consumed]);
             let frame = Frame::whole(&block).expect("it was decoded");
             let taken = self.machine.take(self.feed, &frame, &block, true, &mut out);

@@ -29,7 +29,7 @@ const XATTR: u8 = 0x04;
 
 /// The effect of a mutation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Does {
+enum MutationEffect {
     Change,
     /// Makes a document that keeps nothing of the previous version.
     Make,
@@ -47,7 +47,7 @@ enum Does {
     Alive,
 }
 
-use Does::{Alive, Amend, Change, Exist, Make, Miss, Revive, Stage};
+use MutationEffect::{Alive, Amend, Change, Exist, Make, Miss, Revive, Stage};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -66,7 +66,7 @@ const STATES: [State; 6] =
     [State::Live, State::Expired, State::Deleted, State::Staged, State::Bare, State::Absent];
 
 #[rustfmt::skip]
-const TABLE: [(u8, [Does; 6]); 14] = [
+const TABLE: [(u8, [MutationEffect; 6]); 14] = [
     //                                           live    expired deleted staged  bare    absent
     (0,                                          [Change, Miss,   Miss,   Miss,   Miss,   Miss]),
     (MKDOC,                                      [Change, Make,   Make,   Make,   Make,   Make]),
@@ -190,7 +190,7 @@ fn settle(client: &mut Client, place: Place, cases: &[(String, u8, State)]) {
     }
 }
 
-fn expected(flags: u8, state: State) -> Option<Does> {
+fn expected(flags: u8, state: State) -> Option<MutationEffect> {
     let (_, row) = TABLE.iter().find(|(listed, _)| *listed == flags)?;
     let column = STATES.iter().position(|one| *one == state);
     Some(row[column.expect("every state is a column")])

@@ -1,6 +1,6 @@
 //! A STAT is answered in slices: bounded, in order, and the same as in one piece.
 
-use oribi_protocol::frame::{Decoded, decode};
+use oribi_protocol::frame::{DecodedFrame, decode};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
@@ -100,7 +100,7 @@ fn full_queue_of_the_blocking_thread_refuses_the_stat() {
 /// The entries in a sequence of slices, without the parts that may differ between two runs.
 fn names(mut output: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut names = Vec::new();
-    while let Ok(Decoded::Complete { frame, consumed }) = decode(output) {
+    while let Ok(DecodedFrame::Complete { frame, consumed }) = decode(output) {
         names.push((frame.key.to_vec(), frame.value.to_vec()));
         output = &output[consumed..];
     }

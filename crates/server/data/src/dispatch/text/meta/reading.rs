@@ -12,7 +12,7 @@ use oribi_protocol::text::answer::{LINE_END, write_number};
 use oribi_types::Cas;
 
 use super::super::super::outcome::Rejection;
-use super::super::super::request::{Located, Request};
+use super::super::super::request::{Request, RequestLocation};
 use super::super::super::rules::UPSERT;
 use super::super::answer::document;
 use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, rewrite};
@@ -78,7 +78,7 @@ pub(super) fn get(
 
 fn find<'a>(
     req: &Request<'a>,
-    located: Located<'_>,
+    located: RequestLocation<'_>,
     is_no_use: bool,
 ) -> Result<Option<ReadResult<'a>>, OperationRejection> {
     if is_no_use {
@@ -113,7 +113,7 @@ fn find<'a>(
 /// False when the document has changed since the read.
 fn update(
     req: &mut Request<'_>,
-    located: Located<'_>,
+    located: RequestLocation<'_>,
     meta: &Meta<'_>,
     item: &Item,
     shown: &mut MetaReply,
@@ -201,7 +201,7 @@ fn miss(req: &mut Request<'_>, out: &mut SendBuffer, meta: &Meta<'_>) {
 fn create(
     req: &mut Request<'_>,
     out: &mut SendBuffer,
-    located: Located<'_>,
+    located: RequestLocation<'_>,
     meta: &Meta<'_>,
     expiry: u32,
 ) -> Result<bool, Rejection> {

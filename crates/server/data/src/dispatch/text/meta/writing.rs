@@ -11,7 +11,7 @@ use oribi_protocol::text::{Meta, Store, StoreMode};
 use oribi_types::{Cas, Datatype, RevSeqno};
 
 use super::super::super::outcome::{HandlerReply, Rejection};
-use super::super::super::request::{Located, Request};
+use super::super::super::request::{Request, RequestLocation};
 use super::super::handling::{handle, touch_marked};
 use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
 use super::super::translated_request::TranslatedRequest;
@@ -217,7 +217,7 @@ pub(super) fn count_request<'a>(meta: &Meta<'_>, key: &'a [u8]) -> TranslatedReq
 }
 
 /// A counter behind an `ma`.
-struct Counted {
+struct TextCounter {
     value: u64,
     shown: MetaReply,
     is_created: bool,
@@ -228,7 +228,7 @@ pub(super) fn count(
     out: &mut SendBuffer,
     meta: &Meta<'_>,
 ) -> Result<(), Rejection> {
-    let Counted { value, shown, is_created } = counted(req, meta)?;
+    let TextCounter { value, shown, is_created } = counted(req, meta)?;
     // The answer to a counter that is created is not left out, as in memcached.
     if meta.quiet && !is_created {
         return Ok(());
@@ -253,7 +253,7 @@ pub(super) fn count(
 }
 
 /// Counts, or creates the counter.
-fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection> {
+fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<TextCounter, Rejection> {
     let (located, now_s) = (req.locate()?, req.env.now.unix_s());
     let shown = |cas: Cas, expiry| MetaReply {
         cas: cas.0,
@@ -271,7 +271,7 @@ fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection>
         let vivify = match (handle(req), meta.vivify) {
             (Ok(HandlerReply::Written(Answer::Counter { mutation, value })), _) => {
                 let (cas, expiry) = touched(req, located, meta, mutation.cas)?;
-                return Ok(Counted { value, shown: shown(cas, expiry), is_created: false });
+                return Ok(TextCounter { value, shown: shown(cas, expiry), is_created: false });
             }
             (Err(Rejection::Status(Status::KeyEnoent)), Some(vivify)) => vivify,
             (Err(not_done), _) => return Err(not_done),
@@ -290,7 +290,7 @@ fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection>
             written => {
                 let vivified = Some(absolute(vivify, now_s));
                 let shown = MetaReply { vivified, ..shown(written?.cas, 0) };
-                return Ok(Counted { value: meta.initial, shown, is_created: true });
+                return Ok(TextCounter { value: meta.initial, shown, is_created: true });
             }
         }
     }
@@ -301,7 +301,7 @@ fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, Rejection>
 /// it had, where the command shows it.
 fn touched(
     req: &mut Request<'_>,
-    located: Located<'_>,
+    located: RequestLocation<'_>,
     meta: &Meta<'_>,
     cas: Cas,
 ) -> Result<(Cas, u32), Rejection> {

@@ -68,7 +68,7 @@ impl Consumer {
     fn next(&mut self) -> Vec<u8> {
         let mut piece = vec![0; 64 * 1024];
         loop {
-            while let Ok(Decoded::Complete { frame, consumed }) = decode(&self.unread) {
+            while let Ok(DecodedFrame::Complete { frame, consumed }) = decode(&self.unread) {
                 let is_mutation = frame.header.opcode == Opcode::DcpMutation as u8;
                 let key = is_mutation.then(|| frame.key.to_vec());
                 self.unread.drain(..consumed);

@@ -5,7 +5,7 @@ use crate::perf::cpu::Usage;
 use crate::perf::latencies::Latencies;
 use crate::perf::thread_times::ThreadTimes;
 
-fn measured() -> (KvCounts, Measured) {
+fn measured() -> (KvCounts, PhaseMeasurements) {
     let mut counts = KvCounts {
         gets: 800,
         sets: 200,
@@ -32,7 +32,7 @@ fn measured() -> (KvCounts, Measured) {
     };
     let timeline = vec![TimelineSample { seconds: 2.0, operations_per_second: 500.0 }];
     let took = Duration::from_secs(2);
-    (counts, Measured { latencies, took, usage, timeline })
+    (counts, PhaseMeasurements { latencies, took, usage, timeline })
 }
 
 fn phase() -> KvPhaseSummary {
@@ -84,7 +84,7 @@ fn tables_show_what_there_is() {
 #[test]
 fn empty_phase_has_no_figures_per_operation() {
     let (_, measured) = measured();
-    let measured = Measured { took: Duration::ZERO, ..measured };
+    let measured = PhaseMeasurements { took: Duration::ZERO, ..measured };
     let json = serde_json::to_value(KvPhaseSummary::new(&KvCounts::default(), &measured)).unwrap();
     assert!(json["client_cpu_ns_per_operation"].is_null());
     assert!(json["server_thread_cpu_ns_per_operation"].is_null());

@@ -8,7 +8,7 @@ fn values(form: KvValueForm) -> KvValues {
     KvValues::new(form, 1..=5000, true, 7)
 }
 
-fn whole(composed: &Composed) -> Vec<u8> {
+fn whole(composed: &ValuePieces) -> Vec<u8> {
     [composed.head(), &composed.body, composed.tail].concat()
 }
 

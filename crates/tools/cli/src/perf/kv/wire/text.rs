@@ -19,7 +19,7 @@ use super::answer_line::{AnswerLine, END, LINE_BYTES_MAX};
 use super::socket::TextSocket;
 use crate::perf::kv::key::KeyField;
 use crate::perf::kv::operation::{KvOperation, OperationKind};
-use crate::perf::kv::value::Composed;
+use crate::perf::kv::value::ValuePieces;
 
 /// Which commands are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,7 +130,7 @@ impl TextWire {
         key: &[u8],
         opaque: u32,
         (flags, expiry): (u32, u32),
-        value: &Composed,
+        value: &ValuePieces,
     ) {
         if self.open_keys > 0 {
             self.end_get();

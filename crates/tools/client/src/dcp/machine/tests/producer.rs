@@ -11,7 +11,7 @@ use oribi_protocol::dcp::item::{DeletionExtras, DeletionLayout, MutationExtras};
 use oribi_protocol::dcp::marker::{MarkerFlags, SnapshotMarker};
 use oribi_protocol::dcp::stream_request::{FailoverLog, StreamRequestExtras};
 use oribi_protocol::dcp::{MessageHead, StreamHead, write_head};
-use oribi_protocol::frame::{self, Decoded, Frame};
+use oribi_protocol::frame::{self, DecodedFrame, Frame};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
@@ -135,7 +135,7 @@ impl ProducerModel {
     /// Answers requests.
     pub fn answer(&mut self, mut requests: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        while let Ok(Decoded::Complete { frame, consumed }) = frame::decode(requests) {
+        while let Ok(DecodedFrame::Complete { frame, consumed }) = frame::decode(requests) {
             match Opcode::from_u8(frame.header.opcode) {
                 Some(Opcode::DcpGetFailoverLog) => respond(&mut out, &frame, &self.log()),
                 Some(Opcode::ObserveSeqno) => {
@@ -265,7 +265,9 @@ fn respond(out: &mut Vec<u8>, frame: &Frame<'_>, value: &[u8]) {
 
 /// An answer to the only request in `requests`.
 pub fn response(requests: &[u8], status: Status, value: &[u8]) -> Vec<u8> {
-    let Ok(Decoded::Complete { frame, .. }) = frame::decode(requests) else { panic!("a request") };
+    let Ok(DecodedFrame::Complete { frame, .. }) = frame::decode(requests) else {
+        panic!("a request")
+    };
     let mut out = Vec::new();
     let parts = ResponseParts::new(frame.header.opcode, status, frame.header.opaque);
     write_response(&mut out, &ResponseParts { value, ..parts });
