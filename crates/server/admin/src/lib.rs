@@ -38,6 +38,7 @@ mod figure_history;
 mod figures;
 mod guest_setup;
 mod health;
+#[cfg(feature = "query")]
 mod index_tending;
 mod limits;
 mod login;
@@ -45,6 +46,7 @@ mod machine;
 mod message;
 mod metrics;
 mod monitoring;
+#[cfg(feature = "query")]
 mod mutation_tokens;
 mod node;
 mod operator_memory;
