@@ -1,6 +1,6 @@
 //! `oribi config`: the configuration that `oribi serve` would use with the same flags.
 //!
-//! It owns only the choice of the form; the server crate resolves and prints.
+//! It owns only the choice of the output format; `oribi-config` resolves and prints.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use oribi_config::{ResolvedSettings, arguments, misspelt_variables, resolve, to_json, to_toml};

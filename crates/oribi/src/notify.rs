@@ -1,5 +1,4 @@
-//! Notifications to a service manager (`sd_notify`): ready, reloading, stopping,
-//! and that it makes progress.
+//! Notifications to a service manager (`sd_notify`): ready, reloading, stopping, still alive.
 //!
 //! It owns the watchdog's thread. Invariants: without NOTIFY_SOCKET nothing is sent; the watchdog
 //! is fed only after every worker has taken a message from its mailbox, or while the server stops,

@@ -1,14 +1,14 @@
 //! The key-value engine: items in memory, queued once, flushed in batches, loaded back at start.
 //!
-//! Owns: buckets and all below them. From the top: [`BucketThreads`] drives steps; [`Bucket`] is
-//! the facade; the flusher, warmup, the fetcher and the pagers stand on one core; the core has the
-//! vbuckets; a vbucket has a hash table and a checkpoint queue of items. Files import downwards
+//! Owns: buckets and what they consist of. From the top: [`BucketThreads`] drives steps; [`Bucket`]
+//! is the facade; flusher, warmup, fetcher and pagers share one core; the core holds the
+//! vbuckets; a vbucket holds a hash table and a checkpoint queue of items. Files import downwards
 //! only.
 //!
 //! Invariants: the engine sees keys and values, and no other wire byte. Time, entropy and settings
 //! are handed in. It names no storage backend. Background work is steps; [`BucketThreads`] is the
 //! driver that production uses, and the one place that reads a clock. Statistics are structs and
-//! histograms; the server makes text of them. Callers: the server, and tests.
+//! histograms; the server turns them into text. Callers: the server, and tests.
 
 #![deny(unsafe_code)]
 

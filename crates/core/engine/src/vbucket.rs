@@ -77,6 +77,7 @@ pub(crate) use operations::store_fields;
 pub(crate) use paging::{Sweep, SweepReport};
 pub use replica::{ApplyError, ReplicaPosition, ReplicatedDocument, SnapshotChanges};
 use shared_table::SharedTable;
+pub(crate) use stats::HistoryEnds;
 pub use stats::{KeyStats, VbucketStats};
 pub(crate) use streaming::{StreamCursor, StreamRead};
 use table::VbucketTable;

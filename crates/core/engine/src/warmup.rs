@@ -292,7 +292,8 @@ fn end_loading(core: &Core, manifest_uid: ManifestUid) {
     if current.uid() != manifest_uid {
         // A collection may have been dropped, and purged from memory, while it was loaded.
         for vbucket in core.vbuckets() {
-            vbucket.retain_collections(|collection| current.contains(collection));
+            // One that is neither here nor dropped is newer than this manifest.
+            vbucket.retain_collections(|collection| !current.has_dropped(collection));
         }
     }
     loading(core).for_each(|vbucket| vbucket.finish_loading(vbucket.incarnation()));

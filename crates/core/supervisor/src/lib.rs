@@ -7,7 +7,7 @@
 //! was acknowledged as durable is on disk, and clients that waited see a closed connection.
 //! A [`job`] owns nothing: should it panic, it alone is answered with an error, and its thread
 //! continues.
-//! Invariant: the server starts no thread but through [`spawn`]; `cargo xtask tidy` looks for
+//! Invariant: the server starts threads only through [`spawn`]; `cargo xtask tidy` looks for
 //! others. Callers: every crate that is linked into the server. It knows nothing of what the
 //! threads do.
 

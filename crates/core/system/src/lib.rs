@@ -1,6 +1,6 @@
 //! Services of the operating system that the programs use.
 //!
-//! Owns: the wall clock, random bytes, the memory limit of the process, the trim of its heap, small
+//! Owns: the wall clock, random bytes, the process's memory limit, trimming of its heap, small
 //! files that survive a crash, and the data directory with its format and lock. Callers: the
 //! server's crates and the tools. The log store has its own directory and files; threads belong to
 //! `oribi-supervisor`.

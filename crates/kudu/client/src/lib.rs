@@ -66,7 +66,7 @@
 //! struct Good<'a> {
 //!     id: i64,
 //!     name: &'a str,
-//!     /// In cents, as the column has two digits behind the point.
+//!     /// In cents, because the column has two decimal places.
 //!     price: Option<i64>,
 //! }
 //!

@@ -4,8 +4,7 @@
 //! column, of the field's name or of `#[kudu(column = "name")]`. The derived code looks
 //! nothing up itself: it names the columns once, and hands each field over by its number.
 //!
-//! Fields of other types than cells have are refused by the compiler, and so are structs without
-//! named fields:
+//! The compiler refuses a field whose type no cell has, and a struct without named fields:
 //!
 //! ```compile_fail
 //! # use oribi_kudu_derive::KuduRow;

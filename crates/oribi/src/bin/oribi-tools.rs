@@ -1,5 +1,5 @@
-//! The `oribi-tools` program, which `oribi` executes for its tools; the crate `oribi-tools` is all
-//! of it.
+//! The `oribi-tools` program, which `oribi` executes for its tools; all its code is in the crate
+//! `oribi-tools`.
 
 #![forbid(unsafe_code)]
 

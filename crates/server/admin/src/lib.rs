@@ -3,18 +3,18 @@
 //! Owns: the thread, its runtime, and the deadlines of connections. The parts:
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic, and with `scram` SCRAM;
-//! - `router` leads a request to its handler: login, rights, body; `routes` is the table of paths:
+//! - `router` takes a request through login, rights and body to its handler; `routes` maps paths to
 //!   `pools`, `health`, `buckets`, `collections`, `users`, `setup`, `node`, `config_stream`,
 //!   `changes`, `documents`, `figures` with its `figure_history`, `monitoring` and `query_service`,
-//!   and to the files of the `console`;
-//! - `monitoring` has its figures from `rates` and `machine`;
+//!   and the files of the `console`;
+//! - `monitoring` gets its figures from `rates` and `machine`;
 //! - `audit` records, `request`, `user_context` and `state` are the context of handlers, `message`
-//!   and `body` are requests and responses, `operator_memory` has the memory that figures of the
-//!   server are sent from.
+//!   and `body` are requests and responses, `operator_memory` is the memory for answers
+//!   with the server's figures.
 //!
 //! Invariants: no worker thread runs any of this; calls that wait for the disk or derive keys run
 //! on blocking threads, so one slow request delays no other; every request has a bounded size and
-//! time. Caller: the server, which binds the listeners first, so a taken port is a start error.
+//! time. Caller: the server, which binds the listeners first, so a port in use fails the start.
 //! [`start_server`] composes both.
 //! A second port serves the same with TLS, where a client's certificate may identify the user. Two
 //! more, with and without TLS, serve queries only; the connections of one do not count at another.

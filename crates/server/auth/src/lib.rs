@@ -12,7 +12,7 @@
 //! [`UserStore::verify_basic`], so a worker thread never runs it by accident.
 //!
 //! Callers: the connection state machine (SASL), the admin HTTP (Basic), the `oribi user` command
-//! (`user_file`). This module deliberately knows nothing about sockets, frames or wire statuses.
+//! (`user_file`). This crate deliberately knows nothing about sockets, frames or wire statuses.
 
 #![forbid(unsafe_code)]
 

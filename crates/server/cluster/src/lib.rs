@@ -25,7 +25,7 @@
 //!   copies; other buckets stay local to their node;
 //! - the data of a deleted bucket is removed when no node holds a vbucket of it.
 //!
-//! docs/cluster.md argues why no stale owner can do harm. This crate knows no socket of a client:
+//! docs/cluster.md argues why no stale owner can do harm. This crate sees no client's socket:
 //! the server shows the topology to clients and asks the lease before it answers.
 
 #![forbid(unsafe_code)]

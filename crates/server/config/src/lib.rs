@@ -4,7 +4,7 @@
 //! texts and forms), `explicit` (explicitly configured values, and which differ), `resolve` (flags
 //! over environment over file) and `print` (`oribi config`). Invariant: a setting has one name, in
 //! the table; its flag, variable and TOML key follow from it. Callers: the `oribi` binary resolves,
-//! `Server::start` checks and reads. This module opens only the configuration file.
+//! `Server::start` checks and reads. This crate opens only the configuration file.
 
 #![forbid(unsafe_code)]
 

@@ -283,6 +283,11 @@ impl ConnectionHarness {
         self.connection.is_text()
     }
 
+    /// True when later requests may overtake one that waits.
+    pub(crate) fn is_unordered(&self) -> bool {
+        self.connection.is_unordered()
+    }
+
     /// Makes `identity` the user of the connection, without a password.
     pub fn log_in(&mut self, identity: Arc<Identity>) {
         self.connection.authenticate(identity);

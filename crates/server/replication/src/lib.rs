@@ -27,7 +27,7 @@
 //!   the record is joint, in both sets.
 //! - **R5** A candidate asks M for a promise of e + 1. A member rejects it while its grant runs.
 //!   |M| - w + 1 promises of intact members decide, or the promises of all. The greatest (epoch,
-//!   seqno) wins by compare-and-set. M stays, except that of two members the winner stays alone.
+//!   seqno) wins by compare-and-set. M does not change, but of two members only the winner remains.
 //! - **R6** The winner begins an entry. Open prepares lose their time limit, and reads of their
 //!   keys are rejected until they are committed in the new epoch.
 //! - **R7** The active answers only while the grants of a write quorum run.

@@ -9,9 +9,9 @@
 //! | footer | JSON, see [`Footer`] |
 //! | end | u32 bytes of the footer, u32 CRC-32 of the footer, `ORIBIEND` |
 //!
-//! The footer is at the end because it says what the blocks have, with a CRC-32 of each; the last
+//! The footer is at the end because it describes the blocks, with a CRC-32 of each; the last
 //! sixteen bytes lead to it. So a checksum of the footer is one of the whole segment, and the
-//! manifest has no other. A segment stands for itself: the footer of the last one tells where a
+//! manifest has no other. A segment is self-contained: the footer of the last one tells where a
 //! backup that was interrupted continues.
 
 mod raw_frame;

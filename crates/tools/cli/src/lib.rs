@@ -2,9 +2,9 @@
 //!
 //! It owns `doc`, `bucket`, `scope`, `collection`, `node`, `backup`, `copy`, `stats`, `perf`,
 //! `ping`, `top`, `watch` and `query`, one module each, with their own dependencies: a
-//! terminal interface, plots. [`program`] is the program `oribi-tools`. The program `oribi`
-//! executes that one; from this crate it has only [`commands`] and [`users`]. Standard output has
-//! only a tool's output for programs.
+//! terminal interface, plots. [`program`] is the program `oribi-tools`, which the program
+//! `oribi` executes; `oribi` itself links only [`commands`] and [`users`] from this crate. A tool
+//! writes nothing to standard output but its result.
 
 #![forbid(unsafe_code)]
 // A reader that closes the pipe would make these panic; `print` ends the tool quietly.

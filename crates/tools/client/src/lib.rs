@@ -7,8 +7,8 @@
 //! Invariants: every request is answered exactly once, by its response or by an error, also when
 //! the connection breaks. No operation takes longer than its timeout. No byte from a server makes
 //! the client panic. Callers bound the memory that requests in flight hold ([`PipelineOptions`]).
-//! Large values are sent from where they are, never copied. The crate knows no engine: it works
-//! against any server of this protocol.
+//! Large values are sent from where they are, never copied. The crate knows nothing of the
+//! engine: it works against any server of this protocol.
 //!
 //! # Guide
 //!
@@ -70,7 +70,7 @@
 //! let user = client.get(users, b"user:1").await?.expect("it was just written");
 //! assert_eq!((&user.value[..], user.cas), (&b"{}"[..], written.cas));
 //!
-//! // A miss is no error for a read. What a server decides against is, and says why.
+//! // A miss is no error for a read. A request that the server rejects is, and says why.
 //! assert_eq!(client.get(users, b"user:2").await?, None);
 //! match client.add(users, b"user:1", Bytes::new(), &WriteOptions::json()).await {
 //!     Err(ClientError::Rejected(RejectionKind::Exists)) => {}
@@ -310,7 +310,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let options = support::serve_nothing();
-//! // This server says nothing any more once a client is connected.
+//! // Once a client is connected, this server falls silent.
 //! let timeout = Duration::from_millis(50);
 //! let client = Client::connect(options.operation_timeout(timeout)).await?;
 //! match client.get(client.default_collection(), b"user:1").await {

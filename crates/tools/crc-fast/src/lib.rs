@@ -2,8 +2,8 @@
 //! it signs uploads to S3 if `AWS_CHECKSUM_ALGORITHM` asks for it.
 //!
 //! Why it is patched: that crate chooses among some sixty checksums at run time, so `oribi-tools`
-//! would carry the tables of all, 0.7 MB of its 16. A release of `object_store` that calls more of
-//! the crate than this does not compile.
+//! would carry the tables of all of them: 0.7 of its 16 MB. A release of `object_store` that calls
+//! more of the crate than this does not compile.
 
 #![forbid(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //! allowed.
 //!
 //! Owns: mappings and their release. A refusal of huge pages is not an error, and where the system
-//! cannot map at all (not Linux, no address space left) the system's allocator has to do. Called by
-//! the pool and for large tables.
+//! cannot map at all (not Linux, no address space left) the system's allocator takes over. Called
+//! by the pool and for large tables.
 //!
 //! Unsafe invariants: A. a [`PageMapping`] is the only owner of its bytes, which start at a
 //! multiple of `CHUNK_BYTES` and are given back by the way they came. B. The system never maps

@@ -58,8 +58,8 @@ impl CheckpointManager {
         });
     }
 
-    /// Everything up to here is committed.
-    pub(crate) fn visible_seqno(&self) -> Seqno {
+    /// Everything up to here is committed, so streams may read it.
+    pub(crate) fn readable_seqno(&self) -> Seqno {
         Seqno(self.held_from.map_or(self.high_seqno, |start| start - 1))
     }
 }

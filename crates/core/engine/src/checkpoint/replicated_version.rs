@@ -1,6 +1,5 @@
-//! What an active gives the versions of its copies.
-//!
-//! Owns: these types.
+//! What a replica takes over from the active: the seqno, CAS and revision of a version, and the
+//! bounds of the snapshot of which it has a part.
 
 use oribi_types::{Cas, RevSeqno, Seqno};
 

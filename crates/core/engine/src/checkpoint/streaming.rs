@@ -65,7 +65,7 @@ impl CheckpointManager {
     /// The streams that wait although there is more to read; each is returned once until it has
     /// read to the end again.
     pub(crate) fn take_idle_streams(&mut self) -> Vec<StreamWaker> {
-        let (mut found, visible) = (Vec::new(), self.visible_seqno().0);
+        let (mut found, visible) = (Vec::new(), self.readable_seqno().0);
         self.has_idle_stream = false;
         for cursor in self.cursors.streams_mut() {
             let has_more = cursor.read_to < visible;
@@ -92,7 +92,7 @@ impl CheckpointManager {
     }
 
     fn snapshot_after(&mut self, from: u64, copied_max: usize) -> StreamBatch {
-        if from >= self.visible_seqno().0 {
+        if from >= self.readable_seqno().0 {
             return StreamBatch::empty(Seqno(from));
         }
         if from + 1 >= self.open.start {

@@ -11,7 +11,7 @@ use super::request::{StreamFilter, StreamOpenError, StreamRequest};
 use super::rollback::{KnownHistory, rollback};
 use crate::collections::BucketManifest;
 use crate::core::Core;
-use crate::vbucket::VBucket;
+use crate::vbucket::{HistoryEnds, VBucket};
 
 /// A stream that may be opened.
 pub(super) struct StreamOpening {
@@ -41,8 +41,8 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening
     let manifest = core.collections().manifest();
     check_filter(&request.filter, &manifest)?;
     let failover_table = vbucket.failover_table();
-    let (high, visible) = vbucket.high_and_visible_seqno();
-    let request = &adjusted(request, &failover_table, visible);
+    let HistoryEnds { high, readable, visible } = vbucket.history_ends();
+    let request = &adjusted(request, &failover_table, readable);
     let purge_seqno = vbucket.purge_seqno();
     let known = KnownHistory {
         failover_table: &failover_table,
@@ -96,12 +96,12 @@ fn check_filter(filter: &StreamFilter, manifest: &BucketManifest) -> Result<(), 
     }
 }
 
-/// The request from the newest visible seqno on, if it asks for that.
-fn adjusted(request: &StreamRequest, table: &[FailoverEntry], visible: Seqno) -> StreamRequest {
+/// The request from the newest seqno on that streams may read, if it asks for that.
+fn adjusted(request: &StreamRequest, table: &[FailoverEntry], readable: Seqno) -> StreamRequest {
     let mut request = request.clone();
     if request.flags.from_latest {
-        request.start = visible;
-        request.snapshot = (visible, visible);
+        request.start = readable;
+        request.snapshot = (readable, readable);
         if request.uuid.0 == 0 {
             request.uuid = table.first().map_or(request.uuid, |newest| newest.uuid);
         }

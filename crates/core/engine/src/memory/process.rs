@@ -3,7 +3,7 @@
 //! Owns: the sum of the quotas, and the bounds of the arena that follow from it. Above the lower
 //! bound compaction runs; above the upper one all buckets refuse writes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use parking_lot::Mutex;
 
 use crate::block_arena;
 
@@ -16,12 +16,14 @@ const UPPER_PART: u64 = 16;
 const UPPER_BYTES: u64 = 32 << 20;
 const _: () = assert!(UPPER_PART < LOWER_PART && LOWER_BYTES < UPPER_BYTES);
 
-static QUOTAS: AtomicU64 = AtomicU64::new(0);
+static QUOTAS: Mutex<u64> = Mutex::new(0);
 
 /// The quotas of all buckets have changed by this much.
 pub(super) fn change_quotas(before: u64, after: u64) {
-    let change = after.wrapping_sub(before);
-    let quotas = QUOTAS.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
+    // Held until the bounds are set, so that they are those of the newest sum.
+    let mut sum = QUOTAS.lock();
+    *sum = sum.wrapping_add(after.wrapping_sub(before));
+    let quotas = *sum;
     let bound = |part: u64, bytes: u64| quotas.saturating_add(quotas / part + bytes);
     block_arena::set_bounds(bound(LOWER_PART, LOWER_BYTES), bound(UPPER_PART, UPPER_BYTES));
 }

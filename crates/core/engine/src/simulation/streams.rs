@@ -407,10 +407,10 @@ impl World {
                 if stats.phase == StreamPhase::InMemory && phase == StreamPhase::InMemory {
                     let bucket = self.bucket();
                     let vbucket = bucket.vbucket(reader.vbid).expect("a vbucket");
-                    let visible = vbucket.stats().visible_seqno;
+                    let readable = vbucket.history_ends().readable;
                     let has_all = model.pending.is_empty();
-                    assert!(!has_all || visible == model.high, "streams wait for nothing");
-                    reader.compare(model, visible.max(reader.seqno));
+                    assert!(!has_all || readable == model.high, "streams wait for nothing");
+                    reader.compare(model, readable.max(reader.seqno));
                 }
                 return false;
             }
@@ -534,8 +534,9 @@ impl World {
             let stats = open.stream.stats();
             assert_eq!(stats.phase, StreamPhase::InMemory, "a reader waits for ever: {stats:?}");
             let bucket = self.bucket();
-            let visible = bucket.vbucket(reader.vbid).expect("a vbucket").stats().visible_seqno;
-            reader.compare(&models[&reader.vbid], visible.max(reader.seqno));
+            let vbucket = bucket.vbucket(reader.vbid).expect("a vbucket");
+            let readable = vbucket.history_ends().readable;
+            reader.compare(&models[&reader.vbid], readable.max(reader.seqno));
         }
     }
 }

@@ -7,9 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-#[cfg(test)]
-use oribi_types::DocKey;
-use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
+use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno};
 
 use super::VBucket;
 use super::context::Context;
@@ -18,7 +16,7 @@ use super::shared_table::TableGuard;
 use crate::checkpoint::{CheckpointManager, StreamWaker};
 use crate::hash_table::{GroupMemory, KeyHash};
 use crate::item::{ItemRef, NewItem};
-use crate::outcome::AppliedMutation;
+use crate::outcome::{AppliedMutation, OperationRejection};
 
 /// Commits under one hold of the table's lock.
 const COMMITS_PER_SLICE: usize = 128;
@@ -43,6 +41,8 @@ impl VBucket {
         let item = queue.enqueue_pending(new, previous, rev_seqno, cas, context.now);
         queue.pending_added(item.block_bytes() + PENDING_BYTES);
         let (queue_bytes, queued_bytes) = (queue.own_bytes(), queue.growth(report_bytes));
+        // Before its seqno can be seen: a writer that reads the seqno asks for pending writes next.
+        self.has_pending.store(true, Ordering::Release);
         drop(queue);
         let (cas, seqno, vb_uuid) = (item.cas(), item.seqno(), self.uuid());
         let written = (AppliedMutation { cas, seqno, vb_uuid }, keep(&item));
@@ -51,7 +51,6 @@ impl VBucket {
             table.raise_max_deleted_rev(rev_seqno);
         }
         table.pending.hold(hash, item);
-        self.has_pending.store(true, Ordering::Release);
         let change = table.unreported(queue_bytes, report_bytes);
         drop(table);
         if let Some(bytes) = change {
@@ -67,6 +66,20 @@ impl VBucket {
     /// True while a write of the key waits for the store.
     pub(super) fn is_pending(&self, hash: KeyHash) -> bool {
         self.has_pending.load(Ordering::Acquire) && self.table.lock().pending.has(hash)
+    }
+
+    /// The rejection of a request whose key has a pending write.
+    #[cold]
+    pub(super) fn pending_rejection(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+    ) -> OperationRejection {
+        match self.check_phase() {
+            Err(rejection) => rejection,
+            Ok(()) if !context.knows(key.collection) => OperationRejection::UnknownCollection,
+            Ok(()) => OperationRejection::DurableWriteInProgress,
+        }
     }
 
     /// The store has everything up to `end`: what is pending there is committed, some at a time.

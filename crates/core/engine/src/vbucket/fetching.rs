@@ -44,13 +44,14 @@ impl VBucket {
         if !self.is_serving() && !self.is_replica() {
             return None;
         }
-        let is_missing = match table.index.get(self.table.seed().hash(key), key) {
+        let hash = self.table.seed().hash(key);
+        let is_missing = match table.index.get(hash, key) {
             Some(item) => item.is_evicted(),
             None => self.may_be_in_store_only(&table),
         };
         let incarnation = self.incarnation();
         // A pending version enters the table later than its seqno says.
-        let visible = |high: Seqno| table.pending.before_oldest().map_or(high, |at| at.min(high));
+        let visible = |high: Seqno| table.pending.before(hash).map_or(high, |at| at.min(high));
         is_missing.then(|| FetchBegun { high_seqno: visible(self.high_seqno()), incarnation })
     }
 

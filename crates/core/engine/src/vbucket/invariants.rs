@@ -27,7 +27,7 @@ impl VBucket {
         let current =
             |item: &ItemRef| table.index.get(hash(item), item.key()).map(|current| current.seqno());
         table.pending.check_invariants(hash, current);
-        let is_held = queue.visible_seqno() < queue.high_seqno();
+        let is_held = queue.readable_seqno() < queue.high_seqno();
         assert!(table.pending.is_empty() || is_held, "streams read what is pending");
         assert!(!table.pending.is_empty() || !is_held, "streams wait for nothing");
         self.check_versions(&table, &queue);

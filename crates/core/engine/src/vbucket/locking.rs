@@ -61,10 +61,13 @@ impl VBucket {
         act: impl FnOnce(&mut Locks, &ItemRef) -> T,
     ) -> Result<Option<(ItemRef, T)>, OperationRejection> {
         let (hash, now_s) = (self.table.seed().hash(key), context.now.unix_s());
-        if self.is_pending(hash) {
-            return Err(OperationRejection::DurableWriteInProgress);
+        // One hold of the lock, so that no durable write begins between the question and the lock.
+        let table = self.table.lock();
+        if table.pending.has(hash) {
+            return Err(self.pending_rejection(context, key));
         }
-        let found = self.look_up(context, hash, key, ReadTarget::Document, |locks, item| {
+        let sought = ReadTarget::Document;
+        let found = self.look_up_in(table, context, hash, key, sought, |locks, item| {
             (item.clone(), item.is_live(now_s).then(|| act(locks, item)))
         })?;
         if let Some((expired, _)) = found.as_ref().filter(|(item, _)| item.is_expired(now_s)) {

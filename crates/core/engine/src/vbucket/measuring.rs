@@ -60,7 +60,7 @@ impl VBucket {
             ops_delete: table.writes().deleted.saturating_sub(expired),
             expired,
             high_seqno: queue.high_seqno(),
-            visible_seqno: queue.visible_seqno(),
+            visible_seqno: table.pending.visible_seqno(queue.high_seqno()),
             pending_writes: table.pending.len(),
             persisted_seqno: self.persisted_seqno(),
             purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),

@@ -15,6 +15,7 @@ use oribi_types::{Cas, DocKey, Seqno};
 use super::VBucket;
 use super::context::Context;
 use super::locks::Claim;
+use super::stats::HistoryEnds;
 use crate::attributes::tombstone;
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
@@ -223,11 +224,12 @@ impl VBucket {
         }
     }
 
-    /// The highest seqno that the vbucket has given out, and the one up to which nothing is
-    /// pending.
-    pub(crate) fn high_and_visible_seqno(&self) -> (Seqno, Seqno) {
+    /// How far the vbucket's history goes, for one who reads it.
+    pub(crate) fn history_ends(&self) -> HistoryEnds {
+        let table = self.table.lock();
         let queue = self.queue.lock();
-        (queue.high_seqno(), queue.visible_seqno())
+        let (high, readable) = (queue.high_seqno(), queue.readable_seqno());
+        HistoryEnds { high, readable, visible: table.pending.visible_seqno(high) }
     }
 
     /// The highest seqno that the vbucket has given out.

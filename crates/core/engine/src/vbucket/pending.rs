@@ -69,9 +69,21 @@ impl PendingWrites {
         self.versions.front().map(|item| item.seqno())
     }
 
-    /// Seqno before the oldest pending version: what enters the table later has a higher one.
-    pub(super) fn before_oldest(&self) -> Option<Seqno> {
-        self.lowest().map(|seqno| Seqno(seqno.0 - 1))
+    /// The highest seqno up to `high` that is not a pending version's.
+    pub(super) fn visible_seqno(&self, high: Seqno) -> Seqno {
+        let mut visible = high.0;
+        for item in self.versions.iter().rev() {
+            if item.seqno().0 != visible {
+                break;
+            }
+            visible -= 1;
+        }
+        Seqno(visible)
+    }
+
+    /// Seqno before the pending version of a key: what enters the table later has a higher one.
+    pub(super) fn before(&self, hash: KeyHash) -> Option<Seqno> {
+        self.by_key.get(&hash.0).map(|seqno| Seqno(seqno.0 - 1))
     }
 
     pub(super) fn hold(&mut self, hash: KeyHash, item: ItemRef) {

@@ -11,6 +11,7 @@ use oribi_types::{Cas, DocKey, RevSeqno};
 use super::context::Context;
 use super::fetching::is_absence_marker;
 use super::locks::Locks;
+use super::shared_table::TableGuard;
 use super::table::VbucketTable;
 use super::{FAILED, LOADING, VBucket};
 use crate::grace_period::ReadSection;
@@ -162,8 +163,21 @@ impl VBucket {
         sought: ReadTarget,
         refer: impl FnOnce(&mut Locks, &ItemRef) -> T,
     ) -> Result<Option<T>, OperationRejection> {
+        self.look_up_in(self.table.lock(), context, hash, key, sought, refer)
+    }
+
+    /// The same, of a table that the caller has locked.
+    #[inline]
+    pub(super) fn look_up_in<T>(
+        &self,
+        mut guard: TableGuard<'_>,
+        context: &Context<'_>,
+        hash: KeyHash,
+        key: DocKey<'_>,
+        sought: ReadTarget,
+        refer: impl FnOnce(&mut Locks, &ItemRef) -> T,
+    ) -> Result<Option<T>, OperationRejection> {
         debug_assert_eq!(hash, self.table.seed().hash(key), "the hash is that of the key");
-        let mut guard = self.table.lock();
         let table = &mut *guard;
         self.check_phase()?;
         if !context.knows(key.collection) {

@@ -20,12 +20,13 @@ impl VBucket {
     /// Removes from memory every collection that `keep` refuses. Writes to such a collection are
     /// refused already.
     pub(crate) fn retain_collections(&self, keep: impl Fn(CollectionId) -> bool) {
+        // First, so that no commit puts one into a group that was visited already.
+        self.retain_pending(&keep);
         let is_dropped = |item: &ItemRef| !keep(item.key().collection);
         self.remove_all(is_dropped, |dropped| {
             let mut queue = self.queue.lock();
             dropped.iter().for_each(|item| queue.orphaned(item));
         });
-        self.retain_pending(&keep);
         self.table.lock().retain_collections(&keep);
         if cfg!(debug_assertions) {
             self.check_invariants();

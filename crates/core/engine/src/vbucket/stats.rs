@@ -50,8 +50,8 @@ pub struct VbucketStats {
     /// Expired documents that were found and removed since the bucket was opened.
     pub expired: u64,
     pub high_seqno: Seqno,
-    /// Streams and readers may have everything up to here; below the high seqno while a write waits
-    /// for the store.
+    /// The highest seqno of a version that readers see; below the high seqno while the newest write
+    /// waits for the store.
     pub visible_seqno: Seqno,
     /// Writes that wait for the store before they become visible.
     pub pending_writes: usize,
@@ -63,6 +63,17 @@ pub struct VbucketStats {
     /// Highest revision of a deletion.
     pub max_deleted_rev_seqno: RevSeqno,
     pub uuid: VbUuid,
+}
+
+/// How far a vbucket's history goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HistoryEnds {
+    /// The highest seqno that was given out.
+    pub high: Seqno,
+    /// Streams read up to here, because nothing before it is pending.
+    pub readable: Seqno,
+    /// The highest seqno of a version that readers see.
+    pub visible: Seqno,
 }
 
 /// Figures of the version in memory under one key: a document, expired or not, or a tombstone.

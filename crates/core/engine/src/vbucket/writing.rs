@@ -138,7 +138,7 @@ impl VBucket {
             // pending writes, because those enter the table later than their seqno says.
             let looked_at = (basis.sought() == ReadTarget::Tombstone).then(|| self.high_seqno());
             if self.is_pending(hash) {
-                return Err(OperationRejection::DurableWriteInProgress.into());
+                return Err(self.pending_rejection(context, key).into());
             }
             let seen = self.see(context, hash, key, basis, terms.claim)?;
             let version = seen.as_ref().map(|(item, _)| item);

@@ -7,7 +7,7 @@ use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::{RawConnection, Request};
 use oribi_types::Datatype;
 
-use crate::perf::{Fixture, number};
+use crate::perf::{Fixture, json, number, stderr};
 
 /// The server's own counts.
 async fn server_counts(fixture: &Fixture) -> BTreeMap<String, u64> {
@@ -129,7 +129,14 @@ fn collections_are_loaded_side_by_side() {
 #[test]
 fn durable_writes_are_waited_for() {
     let fixture = Fixture::start();
-    let summary = fixture.summary(&["-I", "200", "-d", "persist", "-c", "3", "-B", "64"]);
+    let mut command = fixture.command(&["-I", "200", "-d", "persist", "-c", "3", "-B", "64"]);
+    let output = command.arg("--json").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    // A batch may write a key twice; the second write waits for the first.
+    let refused = stderr(&output);
+    let is_allowed = |line: &str| line.ends_with("another durable write of this key is under way");
+    assert!(refused.lines().all(is_allowed), "{refused}");
+    let summary = json(&output);
     assert_eq!(number(&summary, "population", "stored"), 200);
     assert_eq!(number(&summary, "load", "operations"), 3 * 64);
 }

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use oribi_auth::audit::Event;
 use oribi_auth::{Identity, UserStore};
 use oribi_engine::{FillingItem, PersistOutcome, ReadSection};
+use oribi_protocol::feature::Feature;
 use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::status::Status;
 use oribi_protocol::text::Decoder;
@@ -226,6 +227,11 @@ impl ConnectionDriver {
     /// True once the first byte has begun the text protocol.
     pub fn is_text(&self) -> bool {
         self.state.is_text()
+    }
+
+    /// True when later requests may overtake one that waits.
+    pub fn is_unordered(&self) -> bool {
+        self.state.features().has(Feature::UnorderedExecution)
     }
 
     /// Why the connection ends, once it does.

@@ -60,8 +60,13 @@ impl Compiler<'_> {
     ) -> Result<FromPlan> {
         let start = self.next_slot;
         let outer = self.source(&right.term)?;
+        let is_captured = match &first.source {
+            ast::FromSource::Keyspace(_) => false,
+            ast::FromSource::Path(names) => names[0].text == outer.alias,
+            ast::FromSource::Value(_) | ast::FromSource::Subquery(_) => true,
+        };
         let mut plan = FromPlan { first: outer, filters: Vec::new(), joins: Vec::new() };
-        if joins.is_empty() {
+        if joins.is_empty() && !is_captured {
             let swapped = ast::Join {
                 kind: JoinKind::Left,
                 nest: right.nest,
@@ -72,7 +77,18 @@ impl Compiler<'_> {
             return Ok(plan);
         }
         let inner_start = self.next_slot;
+        // Names of what stands before the join do not see what comes after it.
+        let hidden = self.scope().names.pop();
         let inner = self.joined(first, joins, inner_start)?;
+        if let Some((alias, binding)) = hidden {
+            let is_taken = |(name, bound): &(Text, super::LoopPlan)| {
+                *name == alias && !matches!(bound, super::LoopPlan::With { .. })
+            };
+            if self.scope().names.iter().any(is_taken) {
+                return Err(QueryError::new(4020, format!("Duplicate alias {alias}")));
+            }
+            self.bind(alias, binding);
+        }
         let count = self.next_slot - inner_start;
         let alias = inner.first.alias.clone();
         let kind = SourceKind::Joined(Box::new(inner), count);

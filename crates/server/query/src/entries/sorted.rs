@@ -180,12 +180,17 @@ impl SortedBlocks {
             // Ascending insertions fill blocks.
             let is_last = at + 1 == block.len();
             let at = if is_last { at } else { block.middle() };
-            if let Some(upper) = block.split(at) {
-                let bound = Box::from(upper.entry(0).bytes);
-                self.add_block(bound, upper, memory)?;
-            } else {
+            let bound: Box<[u8]> = Box::from(block.entry(at).bytes);
+            // Before the split: what was split off must find its place.
+            if !memory.reserve(MAP_ENTRY_BYTES + bound.len()) {
                 return Err(IndexFull);
             }
+            let Some(upper) = block.split(at) else {
+                memory.release(MAP_ENTRY_BYTES + bound.len());
+                return Err(IndexFull);
+            };
+            debug_assert_eq!(*bound, *upper.entry(0).bytes, "a block begins with its bound");
+            self.blocks.insert(bound, Arc::new(upper));
         }
         Ok(true)
     }
