@@ -1,8 +1,9 @@
 //! The check that the connection fuzzer and the tests share: arbitrary bytes, in arbitrary pieces.
 //!
 //! Input: a byte that chooses the initial state, a byte that chooses the pieces into which the rest
-//! is cut, and the bytes that the client sends. An odd first byte means logged in with everything but
-//! unordered execution negotiated and bucket `default` selected; an even one means just connected.
+//! is cut, and the bytes that the client sends. An odd first byte means logged in with everything
+//! but unordered execution negotiated and bucket `default` selected; an even one means just
+//! connected.
 //!
 //! The check fails on a panic, or when one of these does not hold:
 //! 1. the output is a sequence of whole response frames with known statuses and of messages of
