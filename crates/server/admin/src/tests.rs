@@ -122,7 +122,7 @@ impl Fixture {
 
     fn connect_as(&self, method: &str, path: &str, authorization: &str, form: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.admin).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(90))).unwrap();
         let login = match authorization {
             "" => String::new(),
             _ => format!("Authorization: {authorization}\r\n"),
