@@ -275,6 +275,19 @@ fn right_join_keeps_rows_of_its_right_side() {
 }
 
 #[test]
+fn right_join_hides_its_alias_from_its_left_side() {
+    let store = MemoryDatastore::default();
+    let ran = |text: &str| support::run(&Service::new(), &store, &QueryRequest::of(text));
+    let right = "RIGHT JOIN [{'list':[1,2]}] AS c ON TRUE";
+    for left in ["c.list AS u", "[1] AS a UNNEST c.list AS u"] {
+        let (outcome, _) = ran(&format!("SELECT u FROM {left} {right}"));
+        assert_ne!(outcome.errors, [], "{left}");
+    }
+    let (outcome, _) = ran(&format!("SELECT c FROM [1] AS a JOIN [2] AS c ON TRUE {right}"));
+    assert_eq!(outcome.errors.first().map(|error| error.code), Some(4020), "an alias twice");
+}
+
+#[test]
 fn exclude_removes_fields_of_the_result() {
     let store = MemoryDatastore::default();
     let of = |statement: &str| rows(&store, statement);
