@@ -138,7 +138,8 @@ impl Agent {
             let work = self.follow_records(view, (&**handle, &local), (node, may_serve)).await?;
             if !work.is_empty() && !self.copies.running.contains_key(handle.uuid()) {
                 let task = self.work_off(Arc::clone(handle), work);
-                self.copies.running.insert(handle.uuid().to_owned(), task);
+                let running = self.copies.running.insert(handle.uuid().to_owned(), task);
+                assert!(running.is_none(), "one task works on the copies of a bucket");
             }
         }
         Ok(())
@@ -237,6 +238,7 @@ impl Agent {
                  are neither served nor changed; restore a newer backup of etcd"
             );
         }
+        assert!(may_serve || taken.is_empty(), "a node that may not serve takes no key");
         self.let_go(&released).await?;
         for part in taken.chunks(TRANSACTION_RECORDS) {
             let key = |vbid: Vbid| self.keys.held(handle.name(), handle.uuid(), vbid);

@@ -32,7 +32,8 @@ impl Agent {
             let Some(remains) = understood::<BucketRemains>(entry) else { continue };
             let services = (Arc::clone(&self.agreement), Arc::clone(&self.buckets));
             let removal = remove(services, self.limit(), remains, entry.clone());
-            self.changing.insert(entry.key.clone(), tokio::spawn(removal));
+            let running = self.changing.insert(entry.key.clone(), tokio::spawn(removal));
+            assert!(running.is_none(), "one task removes the remains of a bucket");
         }
     }
 }

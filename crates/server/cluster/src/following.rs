@@ -121,7 +121,8 @@ impl Agent {
 
     fn close(&mut self, handle: Arc<dyn SharedBucket>) {
         self.followed.remove(handle.uuid());
-        self.closing.insert(handle.uuid().to_owned(), handle.name().to_owned());
+        let closing = self.closing.insert(handle.uuid().to_owned(), handle.name().to_owned());
+        assert!(closing.is_none(), "one task closes a bucket");
         let (buckets, name) = (Arc::clone(&self.buckets), handle.name().to_owned());
         self.change(&name.clone(), move || {
             if handle.copies().is_none() {
@@ -144,7 +145,8 @@ impl Agent {
             change();
             wake.notify_one();
         });
-        self.changing.insert(name.to_owned(), task);
+        let running = self.changing.insert(name.to_owned(), task);
+        assert!(running.is_none(), "a bucket is opened or closed by one task at a time");
     }
 
     /// Brings the manifest of a bucket up to date with etcd.

@@ -140,6 +140,7 @@ impl NodeLease {
         let _alone = self.change.lock();
         if self.session() == session && session.is_multiple_of(2) && self.is_held() {
             start();
+            assert_eq!(self.session(), session, "a session does not end while it starts to serve");
         }
     }
 

@@ -125,6 +125,7 @@ impl Agent {
         surplus: &[Vbid],
     ) -> Result<(), AgreementError> {
         let bucket = handle.bucket();
+        assert!(handle.copies().is_none(), "copies are handed over by their records");
         surplus.iter().for_each(|vbid| bucket.stop_serving(*vbid));
         let is_flushed = |vbid: &Vbid| bucket.vbucket(*vbid).is_none_or(VBucket::is_flushed);
         let give_up = Instant::now() + FLUSH_WAIT;
@@ -175,7 +176,9 @@ impl Agent {
         handle: &Arc<dyn SharedBucket>,
         missing: &[Vbid],
     ) -> Result<(), AgreementError> {
+        assert!(!self.takeovers.has(handle.uuid()), "a bucket has one takeover at a time");
         let got = self.get_hold(&**handle, missing).await?;
+        assert!(got.len() <= missing.len(), "a node acquires only keys that it lacks");
         if got.is_empty() || !self.is_current() {
             return Ok(());
         }

@@ -37,6 +37,7 @@ pub(crate) struct RecordKeys(String);
 
 impl RecordKeys {
     pub(crate) fn new(cluster: &str) -> RecordKeys {
+        assert!(!cluster.is_empty() && !cluster.contains('/'), "clusters do not share a prefix");
         RecordKeys(format!("/oribi/{cluster}/"))
     }
 

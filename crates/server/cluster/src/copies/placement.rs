@@ -42,6 +42,8 @@ pub(crate) fn place(before: &[CopyChain], nodes: usize, copies: usize) -> Vec<Co
         }
     }
     even(&mut chains, &mut load);
+    assert_eq!(chains.len(), before.len(), "each vbucket has copies");
+    debug_assert!(chains.iter().all(|chain| chain.len() == copies), "no copy is missing");
     chains
 }
 

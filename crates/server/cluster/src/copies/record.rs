@@ -23,6 +23,8 @@ pub(crate) struct RecordStep {
 const VERSION: u32 = 1;
 /// Most copies of a set: the active one and its replicas.
 pub(crate) const COPIES_MAX: usize = REPLICAS_MAX as usize + 1;
+/// Highest epoch of a record; each change of a record adds one.
+const EPOCH_MAX: CopiesEpoch = CopiesEpoch(u64::MAX / 2);
 /// Most vbuckets of a bucket, and so of a report.
 const VBUCKETS_MAX: usize = 1024;
 
@@ -78,6 +80,9 @@ pub(crate) fn decode(text: &[u8]) -> Result<CopiesRecord, String> {
 fn check(record: &CopiesRecord) -> Result<(), String> {
     if record.epoch == CopiesEpoch(0) {
         return Err("epoch 0 means that there is no record".to_owned());
+    }
+    if record.epoch > EPOCH_MAX {
+        return Err(format!("epoch {} has no successors", record.epoch.0));
     }
     if !(1..=COPIES_MAX).contains(&record.configured) {
         return Err(format!("{} copies are configured", record.configured));
@@ -226,6 +231,7 @@ mod tests {
         };
         for (bad, says) in [
             (text(|r| r.epoch = CopiesEpoch(0)), "epoch 0"),
+            (text(|r| r.epoch = CopiesEpoch(u64::MAX)), "no successors"),
             (text(|r| r.configured = 5), "5 copies"),
             (text(|r| r.active.copy = 2), "no member"),
             (text(|r| r.joining = copies(&[(3, 9)])), "does not join"),

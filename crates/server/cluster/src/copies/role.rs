@@ -78,6 +78,7 @@ pub(crate) fn actions(input: &RoleInput<'_>) -> Vec<RoleAction> {
         }
         None => return stop().chain([RoleAction::Create(own.copy)]).collect(),
     }
+    debug_assert!(input.local.is_some_and(|local| local.copy == own.copy), "the record's copy");
     let promised = input.local.map_or(record.epoch, |local| local.promised);
     if input.fails_over {
         let next = record.epoch.next();

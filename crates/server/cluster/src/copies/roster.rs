@@ -64,6 +64,7 @@ impl Roster {
                 next.nodes.push(RosterNode { name: name.to_owned(), disk: disk.to_owned() });
             }
         }
+        assert!(next.nodes.starts_with(&self.nodes), "a number is never given twice");
         (next != *self).then_some(next)
     }
 

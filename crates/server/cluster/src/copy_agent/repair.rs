@@ -62,6 +62,8 @@ pub(crate) fn steps(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordStep> {
     }
     for (place, entry) in &view.copies {
         if let Some(next) = next_record(view, (place, entry), &mut counts, &mut joining) {
+            assert!(next.epoch > entry.record.epoch, "each change of a record is an epoch");
+            assert!(next.members.contains(&next.active), "the active copy remains a member");
             let unchanged = RecordComparison::ModifiedAt(entry.key.clone(), entry.revision);
             let put = RecordChange::put(entry.key.clone(), encode(&next));
             steps.push(RecordStep { comparisons: vec![unchanged], changes: vec![put] });
@@ -99,6 +101,7 @@ fn first_records(
     };
     let before: Vec<CopyChain> = (0..outline.vbuckets).map(before).collect();
     let chains = place(&before, nodes.len(), copies);
+    debug_assert!(chains.iter().all(|chain| !chain.is_empty()), "each vbucket has an active copy");
     let record = |vbid: u16| {
         let chain = &chains[usize::from(vbid)];
         let members: Vec<CopyId> =
