@@ -23,6 +23,7 @@ pub mod buckets;
 pub mod cluster_config;
 #[doc(hidden)]
 pub mod harness;
+pub mod replication;
 pub mod server;
 pub mod server_context;
 

@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::buckets::BucketHandle;
 use crate::cluster_config::address::NodeAddress;
 use crate::cluster_config::{BucketFacts, ClusterConfig, ConfigDocument};
+use crate::replication::ReplicationLinks;
 
 /// See the module text.
 pub struct ClusterFacts {
@@ -27,6 +28,8 @@ pub struct ClusterFacts {
     pub config: Arc<ClusterConfig>,
     /// This node's part in a cluster, if it is in one.
     pub node: Option<Arc<ClusterMember>>,
+    /// The copies of vbuckets here that follow other nodes.
+    pub links: Arc<ReplicationLinks>,
     /// Address of this machine in its network.
     pub own_ip: IpAddr,
     /// Directory with the cluster's identity; `None` in tests that persist nothing.
@@ -50,6 +53,7 @@ impl ClusterFacts {
         ClusterFacts {
             config,
             node: None,
+            links: Arc::default(),
             own_ip: Ipv4Addr::LOCALHOST.into(),
             data_dir: Mutex::default(),
         }

@@ -1,0 +1,112 @@
+//! One copy that follows the active of its vbucket.
+//!
+//! Owns: where the active is, whether the copy still follows it, and what is known of its lag.
+//! Invariant: everything that a link does to a copy happens under [`FollowedCopy::enter`], so after
+//! [`FollowedCopy::stop`] nothing of the stream reaches the copy any more.
+
+use std::sync::Arc;
+
+use oribi_types::{CopiesEpoch, Seqno, Vbid};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::buckets::BucketHandle;
+
+/// The node that has the active copy, and the epoch in which it has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaSource {
+    /// Its name in the cluster.
+    pub node: String,
+    pub host: String,
+    /// Port for key-value clients.
+    pub port: u16,
+    /// The stream is refused unless the active copy is that of this epoch.
+    pub epoch: CopiesEpoch,
+}
+
+/// How far a copy got with its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum ReplicaPhase {
+    /// No stream: there is no connection, or the active has not accepted the stream yet.
+    #[default]
+    Waiting,
+    /// The stream reads from the active's disk.
+    Backfilling,
+    /// The stream has what the active has in memory.
+    Streaming,
+}
+
+/// A copy that follows, for operators and for the choice of a new active.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    pub vbid: Vbid,
+    pub source: ReplicaSource,
+    pub phase: ReplicaPhase,
+    /// The copy has everything up to here.
+    pub complete_end: Seqno,
+    /// The last seqno of the active that the link knows of.
+    pub active_seqno: Seqno,
+}
+
+impl ReplicaStatus {
+    /// Seqnos that the copy lacks, as far as the link knows.
+    pub fn lag(&self) -> u64 {
+        self.active_seqno.0.saturating_sub(self.complete_end.0)
+    }
+}
+
+/// What a link knows of a copy's stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReplicaProgress {
+    pub phase: ReplicaPhase,
+    pub active_seqno: Seqno,
+}
+
+/// See the module text.
+pub struct FollowedCopy {
+    pub(crate) bucket: Arc<BucketHandle>,
+    pub(crate) vbid: Vbid,
+    pub(crate) source: ReplicaSource,
+    gate: Mutex<CopyGate>,
+}
+
+/// State of a copy that whoever changes the copy holds.
+#[derive(Default)]
+pub struct CopyGate {
+    is_stopped: bool,
+    pub(crate) progress: ReplicaProgress,
+}
+
+impl FollowedCopy {
+    pub(crate) fn new(bucket: &Arc<BucketHandle>, vbid: Vbid, source: ReplicaSource) -> Self {
+        FollowedCopy { bucket: Arc::clone(bucket), vbid, source, gate: Mutex::default() }
+    }
+
+    /// Leave to change the copy, unless it has stopped following. Nothing else of the stream
+    /// changes it, and nothing stops it, while the guard lives.
+    pub fn enter(&self) -> Option<MutexGuard<'_, CopyGate>> {
+        let gate = self.gate.lock();
+        (!gate.is_stopped && !self.bucket.is_deleted()).then_some(gate)
+    }
+
+    /// Waits for the change under way; there is no other afterwards.
+    pub(crate) fn stop(&self) {
+        self.gate.lock().is_stopped = true;
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.gate.lock().is_stopped || self.bucket.is_deleted()
+    }
+
+    pub(crate) fn status(&self) -> ReplicaStatus {
+        let progress = self.gate.lock().progress;
+        let vbucket = self.bucket.bucket().vbucket(self.vbid);
+        let position = vbucket.and_then(|vbucket| vbucket.replica_position());
+        ReplicaStatus {
+            vbid: self.vbid,
+            source: self.source.clone(),
+            phase: progress.phase,
+            complete_end: position.map_or(Seqno(0), |position| position.complete_end),
+            active_seqno: progress.active_seqno,
+        }
+    }
+}

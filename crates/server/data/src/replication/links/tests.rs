@@ -1,0 +1,57 @@
+//! What begins and ends a copy's following.
+
+use std::sync::Arc;
+
+use oribi_engine::BucketConfig;
+use oribi_storage::MemoryStore;
+use oribi_types::{CopiesEpoch, Seqno, Vbid};
+
+use super::ReplicationLinks;
+use crate::buckets::{BucketHandle, Buckets};
+use crate::replication::{ReplicaPhase, ReplicaSource};
+
+fn bucket() -> Arc<BucketHandle> {
+    let store = Arc::new(MemoryStore::new());
+    Buckets::in_memory().open_over(BucketConfig::default(), store, true, false).unwrap()
+}
+
+fn source(epoch: u64) -> ReplicaSource {
+    let epoch = CopiesEpoch(epoch);
+    ReplicaSource { node: "one".to_owned(), host: "127.0.0.1".to_owned(), port: 11210, epoch }
+}
+
+#[test]
+fn a_repeated_follow_changes_nothing() {
+    let (links, bucket) = (ReplicationLinks::default(), bucket());
+    links.follow(&bucket, Vbid(3), source(1));
+    let key = (bucket.bucket().config().uuid.clone(), Vbid(3));
+    let first = Arc::clone(&links.copies.lock()[&key]);
+    links.follow(&bucket, Vbid(3), source(1));
+    assert!(Arc::ptr_eq(&first, &links.copies.lock()[&key]));
+    links.follow(&bucket, Vbid(3), source(2));
+    assert!(first.is_stopped() && first.enter().is_none(), "another epoch replaces it");
+    assert_eq!(links.status(&key.0)[0].source.epoch, CopiesEpoch(2));
+}
+
+#[test]
+fn nothing_enters_a_copy_after_stop() {
+    let (links, bucket) = (ReplicationLinks::default(), bucket());
+    let uuid = bucket.bucket().config().uuid.clone();
+    for vbid in [1, 2, 5] {
+        links.follow(&bucket, Vbid(vbid), source(1));
+    }
+    let copies: Vec<_> = links.copies.lock().values().cloned().collect();
+    assert!(copies.iter().all(|copy| copy.enter().is_some()));
+    links.stop(&uuid, Vbid(2));
+    links.stop(&uuid, Vbid(2));
+    let entered: Vec<bool> = copies.iter().map(|copy| copy.enter().is_some()).collect();
+    assert_eq!(entered, [true, false, true]);
+    let status = links.status(&uuid);
+    assert_eq!(status.iter().map(|one| one.vbid).collect::<Vec<_>>(), [Vbid(1), Vbid(5)]);
+    assert_eq!((status[0].phase, status[0].active_seqno), (ReplicaPhase::Waiting, Seqno(0)));
+    links.stop_bucket("another");
+    assert_eq!(links.status(&uuid).len(), 2);
+    links.stop_bucket(&uuid);
+    assert!(copies.iter().all(|copy| copy.enter().is_none()));
+    assert!(links.status(&uuid).is_empty());
+}
