@@ -14,8 +14,10 @@ mod query;
 mod select;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::ast::{Name, WindowClause};
+use crate::bindings::{Bindings, KeyspaceReference, PlanSources};
 use crate::context::QueryContext;
 use crate::datastore::{Datastore, KeyspaceName};
 use crate::error::{QueryError, Result};
@@ -25,6 +27,8 @@ use crate::value::Text;
 
 pub struct Compiler<'a> {
     store: &'a dyn Datastore,
+    sources: PlanSources,
+    bound: Bindings,
     context: &'a QueryContext,
     /// Ends the compilation of a statement whose time is over.
     turn: &'a dyn Fn() -> Result<()>,
@@ -110,6 +114,8 @@ impl<'a> Compiler<'a> {
     ) -> Compiler<'a> {
         Compiler {
             store,
+            sources: PlanSources::default(),
+            bound: Bindings::default(),
             context,
             turn,
             next_slot: 0,
@@ -141,6 +147,19 @@ impl<'a> Compiler<'a> {
     /// The number of slots and cached subqueries that the compiled statement needs.
     pub fn sizes(&self) -> (usize, usize) {
         (self.next_slot, self.subquery_count)
+    }
+
+    /// The keyspaces and indexes that the compiled statement names, and those of its first run.
+    pub fn into_sources(self) -> (PlanSources, Bindings) {
+        (self.sources, self.bound)
+    }
+
+    fn use_keyspace(&mut self, name: KeyspaceName) -> Result<Arc<KeyspaceReference>> {
+        self.sources.use_keyspace(name, self.store, &mut self.bound)
+    }
+
+    fn takes_hints(&self, keyspace: &KeyspaceReference) -> bool {
+        self.bound.keyspace(keyspace).is_some_and(|keyspace| keyspace.takes_hints())
     }
 
     fn allocate(&mut self, count: usize) -> FrameSlot {

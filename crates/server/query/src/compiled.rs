@@ -1,18 +1,26 @@
 //! A compiled statement of any kind.
 
 use crate::ast::statement::Statement;
+use crate::bindings::{Bindings, PlanSources};
 use crate::compile::Compiler;
 use crate::context::QueryContext;
+use crate::datastore::Datastore;
 use crate::error::{QueryError, Result};
+use crate::explain;
 use crate::plan::QueryPlan;
 use crate::plan::change::{DeletePlan, InsertPlan, MergePlan, UpdatePlan};
 use crate::runtime::Runtime;
 
+#[derive(Debug)]
 pub struct StatementPlan {
     pub kind: PlanKind,
     pub slot_count: usize,
+    /// The types of result fields, as JSON text.
+    pub signature: String,
+    sources: PlanSources,
 }
 
+#[derive(Debug)]
 pub enum PlanKind {
     Query(Box<QueryPlan>),
     Insert(Box<InsertPlan>),
@@ -23,11 +31,12 @@ pub enum PlanKind {
 }
 
 impl StatementPlan {
+    /// The plan, and what its first run reads.
     pub fn compile(
         statement: &Statement,
         context: &QueryContext,
         rt: &Runtime<'_>,
-    ) -> Result<StatementPlan> {
+    ) -> Result<(StatementPlan, Bindings)> {
         let turn = || rt.turn();
         let mut compiler = Compiler::new(rt.store, context, &turn);
         let kind = match statement {
@@ -42,6 +51,14 @@ impl StatementPlan {
             Statement::Unsupported(name) => return Err(QueryError::unsupported(name)),
             _ => PlanKind::Other,
         };
-        Ok(StatementPlan { kind, slot_count: compiler.sizes().0 })
+        let slot_count = compiler.sizes().0;
+        let (sources, bound) = compiler.into_sources();
+        let signature = explain::signature(&kind);
+        Ok((StatementPlan { kind, slot_count, signature, sources }, bound))
+    }
+
+    /// What another run reads. None if the statement has to be compiled again.
+    pub fn bind(&self, store: &dyn Datastore) -> Result<Option<Bindings>> {
+        self.sources.bind(store)
     }
 }

@@ -24,14 +24,17 @@ pub fn prepared_row(plan: &StatementPlan, prepared: &PreparedStatement) -> Query
         ("encoded_plan", QueryValue::from("")),
         ("name", QueryValue::Str(prepared.name.clone())),
         ("operator", operator_of(plan)),
-        ("signature", crate::value::json::parse(&signature(plan).into()).unwrap_or_default()),
+        (
+            "signature",
+            crate::value::json::parse(&plan.signature.clone().into()).unwrap_or_default(),
+        ),
         ("text", QueryValue::from(prepared.text.as_str())),
     ])
 }
 
 /// The types of result fields, as JSON text.
-pub fn signature(plan: &StatementPlan) -> String {
-    let projection = match &plan.kind {
+pub fn signature(kind: &PlanKind) -> String {
+    let projection = match kind {
         PlanKind::Query(query) => first_projection(&query.body),
         PlanKind::Insert(plan) => plan.returning.as_ref(),
         PlanKind::Update(plan) => plan.returning.as_ref(),
@@ -244,8 +247,9 @@ fn add_source(source: &SourcePlan, names: &SourceNames, children: &mut Vec<Query
     let alias = QueryValue::Str(source.alias.clone());
     match &source.kind {
         SourceKind::Keyspace(plan) => {
-            let name = plan.keyspace.name();
-            let keyspace = name.collection.map_or(name.bucket, |(_, collection)| collection);
+            let name = &plan.keyspace.name;
+            let collection = name.collection.as_ref().map(|(_, collection)| collection.as_str());
+            let keyspace = collection.unwrap_or(&name.bucket);
             let keyspace = QueryValue::from(keyspace);
             let fields = [("as", alias.clone()), ("keyspace", keyspace.clone())];
             children.push(match &plan.access {
@@ -284,10 +288,9 @@ fn index_scans(
     names: &SourceNames,
 ) -> QueryValue {
     let scan = |scan: &IndexScanPlan| {
-        let definition = scan.index.definition();
         let mut plan = operator("IndexScan3", fields.clone());
-        plan = with(plan, "index", QueryValue::from(definition.name.as_str()));
-        plan = with(plan, "index_id", QueryValue::from(definition.id.as_str()));
+        plan = with(plan, "index", QueryValue::from(scan.index.name.as_str()));
+        plan = with(plan, "index_id", QueryValue::from(scan.index.id.as_str()));
         plan = with(plan, "using", QueryValue::from("gsi"));
         plan = with(plan, "spans", QueryValue::from(vec![index_span(scan, names)]));
         match scan.ordered {

@@ -28,6 +28,7 @@ fn constant(expr: &Expr, context: &QueryContext, rt: &Runtime<'_>) -> Result<Que
     let mut compiler = Compiler::new(rt.store, context, &turn);
     let expr = compiler.expr(expr)?;
     let mut frame: SlotFrame = vec![QueryValue::Missing; compiler.sizes().0];
+    rt.bind(compiler.into_sources().1)?;
     rt.eval(&expr, &mut frame)
 }
 

@@ -17,6 +17,7 @@
 
 mod aggregates;
 mod ast;
+mod bindings;
 mod catalog;
 mod compile;
 mod compiled;

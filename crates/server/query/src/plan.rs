@@ -16,7 +16,7 @@ use crate::ast::{
     ArithmeticOperator, CollectionKind, FrameClause as AstFrame, Param, Quantifier, Relation,
     SetOperator, Test,
 };
-use crate::datastore::{Keyspace, KeyspaceIndex};
+use crate::bindings::{IndexReference, KeyspaceReference};
 use crate::functions::function::Function;
 use crate::scan_hints::FieldOperator;
 use crate::value::{QueryValue, Text};
@@ -141,7 +141,7 @@ impl FromPlan {
 /// How documents of a keyspace are read.
 #[derive(Debug)]
 pub struct KeyspacePlan {
-    pub keyspace: Arc<dyn Keyspace>,
+    pub keyspace: Arc<KeyspaceReference>,
     pub access: AccessPath,
     /// The names of USE INDEX.
     pub index_names: Vec<Text>,
@@ -488,7 +488,7 @@ impl KeyTerm {
 /// range.
 #[derive(Clone, Debug)]
 pub struct IndexScanPlan {
-    pub index: Arc<dyn KeyspaceIndex>,
+    pub index: Arc<IndexReference>,
     pub keys: Arc<IndexKeys>,
     pub prefix: Vec<KeyTerm>,
     pub range: Vec<KeyTerm>,

@@ -2,7 +2,8 @@
 //!
 //! Clients prepare again when a name is unknown (4040), so nothing is stored. A name belongs to a
 //! user, a text and a query context: no user sees or replaces the statements of others. The plan is
-//! compiled at each execution, which is cheap next to parsing, and sees the keyspaces of then.
+//! kept until a keyspace or index comes or goes ([`crate::Datastore::version`]); each run binds it to the
+//! keyspaces of then, with the user's rights of then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +11,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::ast::statement::Statement;
+use crate::bindings::Bindings;
+use crate::compiled::StatementPlan;
 use crate::context::QueryContext;
 use crate::error::{QueryError, Result};
 use crate::limits::{PREPARED_BYTES_MAX, PREPARED_MAX};
+use crate::runtime::Runtime;
 use crate::value::{Object, QueryValue, Text};
 
 #[derive(Debug)]
@@ -23,6 +27,37 @@ pub struct PreparedStatement {
     pub text: String,
     pub context: QueryContext,
     pub statement: Statement,
+    /// The newest plan, and the version of the datastore before its compilation.
+    plan: Mutex<Option<(u64, Arc<StatementPlan>)>>,
+}
+
+impl PreparedStatement {
+    pub fn new(
+        owner: &str,
+        name: Text,
+        text: String,
+        context: QueryContext,
+        statement: Statement,
+    ) -> PreparedStatement {
+        let owner = owner.to_owned();
+        PreparedStatement { owner, name, text, context, statement, plan: Mutex::default() }
+    }
+
+    /// The plan for a run, and what the run reads. Compiled again if it is stale.
+    pub fn plan(&self, rt: &Runtime<'_>) -> Result<(Arc<StatementPlan>, Bindings)> {
+        // Asked first: what changes during the compilation makes the plan stale.
+        let version = rt.store.version();
+        let kept = self.plan.lock().clone().filter(|(of, _)| *of == version);
+        if let Some((_, plan)) = kept
+            && let Some(bound) = plan.bind(rt.store)?
+        {
+            return Ok((plan, bound));
+        }
+        let (plan, bound) = StatementPlan::compile(&self.statement, &self.context, rt)?;
+        let plan = Arc::new(plan);
+        *self.plan.lock() = Some((version, plan.clone()));
+        Ok((plan, bound))
+    }
 }
 
 /// The prepared statements of a service.

@@ -5,7 +5,7 @@
 
 pub mod memory;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,8 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 use regex::Regex;
 
 use crate::ast::Param;
+use crate::bindings::{Bindings, IndexReference, KeyspaceReference};
 use crate::consistency::Consistency;
-use crate::datastore::{Datastore, Keyspace, KeyspaceName};
+use crate::datastore::{Datastore, Keyspace, KeyspaceIndex, KeyspaceName};
 use crate::error::{QueryError, Result};
 use crate::like::Like;
 use crate::limits::{
@@ -35,6 +36,7 @@ pub struct QueryParameters {
 
 pub struct Runtime<'a> {
     pub store: &'a dyn Datastore,
+    bindings: OnceCell<Bindings>,
     pub prepared: &'a PreparedStatements,
     /// Whose prepared statements it sees.
     pub user: &'a str,
@@ -76,6 +78,7 @@ impl<'a> Runtime<'a> {
     ) -> Runtime<'a> {
         Runtime {
             store,
+            bindings: OnceCell::new(),
             prepared,
             user: "",
             params,
@@ -101,6 +104,24 @@ impl<'a> Runtime<'a> {
             errors: RefCell::default(),
             warnings: RefCell::default(),
         }
+    }
+
+    /// Sets what the plan of this run reads.
+    pub fn bind(&self, bindings: Bindings) -> Result<()> {
+        let again = |_| QueryError::new(5000, "A run has the keyspaces of one plan");
+        self.bindings.set(bindings).map_err(again)
+    }
+
+    pub fn keyspace(&self, reference: &KeyspaceReference) -> Result<&dyn Keyspace> {
+        let found = self.bindings.get().and_then(|bindings| bindings.keyspace(reference));
+        let unbound = || QueryError::new(5000, "A keyspace of the plan was not found");
+        found.map(|keyspace| &**keyspace).ok_or_else(unbound)
+    }
+
+    pub fn index(&self, reference: &IndexReference) -> Result<&dyn KeyspaceIndex> {
+        let found = self.bindings.get().and_then(|bindings| bindings.index(reference));
+        let unbound = || QueryError::new(5000, "An index of the plan was not found");
+        found.map(|index| &**index).ok_or_else(unbound)
     }
 
     /// A runtime with the parameters of EXECUTE.

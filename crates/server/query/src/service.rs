@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::ast::statement::{Execute, Prepare, Statement};
+use crate::bindings::Bindings;
 use crate::compile::Compiler;
 use crate::compiled::{PlanKind, StatementPlan};
 use crate::context::QueryContext;
@@ -183,7 +184,7 @@ impl Service {
     ) -> Result<()> {
         if let Some(name) = &request.prepared {
             let prepared = self.prepared.get(rt.user, &Text::from(name.as_str()))?;
-            return self.run_statement(&prepared.statement, &prepared.context, request, rt, output);
+            return self.run_prepared(&prepared, request, rt, output);
         }
         let statement = parser::parse(&request.statement)?;
         self.run_statement(&statement, &request.context, request, rt, output)
@@ -197,10 +198,7 @@ impl Service {
         rt: &Runtime<'_>,
         output: &mut Output<'_>,
     ) -> Result<()> {
-        if request.readonly && !is_read_only(statement) {
-            let msg = "The request is read-only and its statement is not";
-            return Err(QueryError::new(1000, msg));
-        }
+        check_read_only(statement, request)?;
         match statement {
             Statement::Expression => {
                 Err(QueryError::new(3083, "A statement is no bare expression"))
@@ -209,7 +207,7 @@ impl Service {
             Statement::Prepare(prepare) => self.prepare(prepare, context, request, rt, output),
             Statement::Execute(execute) => self.execute(execute, request, rt, output),
             Statement::Explain(inner) => {
-                let plan = StatementPlan::compile(inner, context, rt)?;
+                let (plan, _) = StatementPlan::compile(inner, context, rt)?;
                 let row = explain::row(&plan, inner, &request.statement);
                 output.start("{\"plan\":\"json\",\"text\":\"string\"}".to_owned())?;
                 output.value(&row).map(drop)
@@ -218,8 +216,27 @@ impl Service {
                 output.start("null".to_owned())?;
                 indexes::run(statement, context, rt)
             }
-            _ => run_plan(&StatementPlan::compile(statement, context, rt)?, rt, output),
+            _ => {
+                let (plan, bound) = StatementPlan::compile(statement, context, rt)?;
+                run_plan(&plan, bound, rt, output)
+            }
         }
+    }
+
+    fn run_prepared(
+        &self,
+        prepared: &PreparedStatement,
+        request: &QueryRequest,
+        rt: &Runtime<'_>,
+        output: &mut Output<'_>,
+    ) -> Result<()> {
+        let (statement, context) = (&prepared.statement, &prepared.context);
+        if !has_plan(statement) {
+            return self.run_statement(statement, context, request, rt, output);
+        }
+        check_read_only(statement, request)?;
+        let (plan, bound) = prepared.plan(rt)?;
+        run_plan(&plan, bound, rt, output)
     }
 
     fn prepare(
@@ -230,19 +247,19 @@ impl Service {
         rt: &Runtime<'_>,
         output: &mut Output<'_>,
     ) -> Result<()> {
-        let plan = StatementPlan::compile(&prepare.statement, context, rt)?;
         let name = prepare.name.clone().unwrap_or_else(|| generated_name(&prepare.text, context));
-        let statement = PreparedStatement {
-            owner: rt.user.to_owned(),
-            name: name.clone(),
-            text: prepare.text.clone(),
-            context: context.clone(),
-            statement: prepare.statement.clone(),
-        };
+        let statement = PreparedStatement::new(
+            rt.user,
+            name.clone(),
+            prepare.text.clone(),
+            context.clone(),
+            prepare.statement.clone(),
+        );
+        let (plan, bound) = statement.plan(rt)?;
         let statement = self.prepared.put(statement, prepare.force || prepare.name.is_none())?;
         if request.auto_execute {
             output.prepared = Some(name.to_string());
-            return run_plan(&plan, rt, output);
+            return run_plan(&plan, bound, rt, output);
         }
         let row = explain::prepared_row(&plan, &statement);
         output.start("{\"*\":\"*\"}".to_owned())?;
@@ -261,12 +278,13 @@ impl Service {
         };
         let prepared: Arc<PreparedStatement> = self.prepared.get(rt.user, name)?;
         let Some(using) = &execute.using else {
-            return self.run_statement(&prepared.statement, &prepared.context, request, rt, output);
+            return self.run_prepared(&prepared, request, rt, output);
         };
         let turn = || rt.turn();
         let mut compiler = Compiler::new(rt.store, &prepared.context, &turn);
         let using = compiler.expr(using)?;
         let mut frame: SlotFrame = vec![QueryValue::Missing; compiler.sizes().0];
+        rt.bind(compiler.into_sources().1)?;
         let using = rt.eval(&using, &mut frame)?;
         let mut params = QueryParameters::default();
         if let Some(items) = using.elements() {
@@ -275,8 +293,7 @@ impl Service {
             params.named.extend(object.fields().iter().cloned());
         }
         let inner = rt.with_params(&params);
-        let result =
-            self.run_statement(&prepared.statement, &prepared.context, request, &inner, output);
+        let result = self.run_prepared(&prepared, request, &inner, output);
         rt.absorb(&inner);
         result
     }
@@ -288,6 +305,26 @@ fn generated_name(text: &str, context: &QueryContext) -> Text {
     let digest = sha2::Sha256::digest(format!("{:?} {text}", context.0).as_bytes());
     let hex = digest.iter().take(16).map(|byte| format!("{byte:02x}"));
     Text::from(hex.collect::<String>())
+}
+
+fn check_read_only(statement: &Statement, request: &QueryRequest) -> Result<()> {
+    if request.readonly && !is_read_only(statement) {
+        let msg = "The request is read-only and its statement is not";
+        return Err(QueryError::new(1000, msg));
+    }
+    Ok(())
+}
+
+/// Whether a statement runs by a plan.
+fn has_plan(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Query(_)
+            | Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Merge(_)
+    )
 }
 
 fn is_read_only(statement: &Statement) -> bool {
@@ -305,8 +342,14 @@ fn is_read_only(statement: &Statement) -> bool {
 }
 
 /// Runs a compiled statement.
-fn run_plan(plan: &StatementPlan, rt: &Runtime<'_>, output: &mut Output<'_>) -> Result<()> {
-    output.start(explain::signature(plan))?;
+fn run_plan(
+    plan: &StatementPlan,
+    bound: Bindings,
+    rt: &Runtime<'_>,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    rt.bind(bound)?;
+    output.start(plan.signature.clone())?;
     let mut frame: SlotFrame = vec![QueryValue::Missing; plan.slot_count];
     let mut emit = |row: ResultRow, _: &mut SlotFrame| output.row(&row, rt);
     match &plan.kind {

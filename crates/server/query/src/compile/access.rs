@@ -7,13 +7,12 @@ use crate::scan_hints::FieldOperator;
 use crate::value::{QueryValue, Text};
 
 use super::Compiler;
-use super::index_access::index_scans;
 
 impl Compiler<'_> {
     /// Moves conditions to the first source where they read nothing else. Loop variables have slots
     /// after all sources, so a condition with a loop moves only if the source is alone.
     pub(super) fn place_filters(
-        &self,
+        &mut self,
         from: &mut FromPlan,
         has_lets: bool,
         filters: &mut Vec<ExprPlan>,
@@ -32,7 +31,7 @@ impl Compiler<'_> {
             let by_key = key_access(&from.filters, first);
             plan.access = match by_key {
                 Some(access @ AccessPath::KeySet(_)) => access,
-                other => match index_scans(plan, first, &from.filters) {
+                other => match self.index_scans(plan, first, &from.filters) {
                     Some(scans) => AccessPath::Indexes(scans),
                     None => other.unwrap_or(AccessPath::Scan(Vec::new())),
                 },

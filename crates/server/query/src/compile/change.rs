@@ -6,7 +6,7 @@ use crate::ast::statement::{
     Assignment, Delete, Insert, InsertRows, KeyspaceTarget, Merge, MergeAction, Update,
 };
 use crate::ast::{self, FromTerm};
-use crate::datastore::Keyspace;
+use crate::bindings::KeyspaceReference;
 use crate::error::{QueryError, Result};
 use crate::plan::change::{
     AssignmentLoop, AssignmentPlan, AssignmentTarget, DeletePlan, InsertPlan, InsertRowsPlan,
@@ -22,13 +22,13 @@ use super::{Compiler, FromSource, LoopPlan, Scope};
 use crate::plan::expr::conjuncts;
 
 impl Compiler<'_> {
-    fn target(&mut self, target: &KeyspaceTarget) -> Result<(Arc<dyn Keyspace>, Text)> {
+    fn target(&mut self, target: &KeyspaceTarget) -> Result<(Arc<KeyspaceReference>, Text)> {
         let name = self.keyspace_name(&target.keyspace)?;
         let system = target.keyspace.namespace.as_ref();
         if system.is_some_and(|namespace| namespace.as_bytes() == b"system") {
             return Err(QueryError::unsupported("a change of a system keyspace"));
         }
-        let keyspace = self.store.keyspace(&name)?;
+        let keyspace = self.use_keyspace(name)?;
         let alias = target.alias.clone().or_else(|| target.keyspace.parts.last().cloned());
         Ok((keyspace, alias.unwrap_or_default()))
     }
@@ -38,7 +38,7 @@ impl Compiler<'_> {
         &mut self,
         target: &KeyspaceTarget,
         condition: &Option<ast::Expr>,
-    ) -> Result<(Arc<dyn Keyspace>, FromPlan)> {
+    ) -> Result<(Arc<KeyspaceReference>, FromPlan)> {
         let (keyspace, alias) = self.target(target)?;
         let access = match &target.keys {
             Some(keys) => AccessPath::Keys(self.expr(keys)?),
@@ -121,7 +121,7 @@ impl Compiler<'_> {
             compiler.meta_slots.insert(from.first.slot);
             compiler.mark_meta(&mut from);
             if !reads_document {
-                leave_bodies(&mut from);
+                compiler.leave_bodies(&mut from);
             }
             Ok(DeletePlan { keyspace, from, limit, offset, returning })
         })
@@ -130,6 +130,16 @@ impl Compiler<'_> {
     /// Whether more of a document is read than its key.
     fn reads_document(&self, slot: FrameSlot) -> bool {
         self.document_uses.contains_key(&slot) || self.meta_slots.contains(&slot)
+    }
+
+    /// Has a scan leave out the bodies of documents.
+    fn leave_bodies(&self, from: &mut FromPlan) {
+        if let SourceKind::Keyspace(plan) = &mut from.first.kind
+            && self.takes_hints(&plan.keyspace)
+        {
+            let fields = Some(Vec::new());
+            plan.hints = Some(Box::new(HintPlan { conditions: Vec::new(), fields }));
+        }
     }
 
     fn assignments(
@@ -339,15 +349,5 @@ fn is_place(source: &ast::Expr) -> bool {
         ast::Expr::Name(name) => !name.folded,
         ast::Expr::Path(base, _) => matches!(**base, ast::Expr::Name(_)),
         _ => false,
-    }
-}
-
-/// Has a scan leave out the bodies of documents.
-fn leave_bodies(from: &mut FromPlan) {
-    if let SourceKind::Keyspace(plan) = &mut from.first.kind
-        && plan.keyspace.takes_hints()
-    {
-        let fields = Some(Vec::new());
-        plan.hints = Some(Box::new(HintPlan { conditions: Vec::new(), fields }));
     }
 }

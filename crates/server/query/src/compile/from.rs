@@ -11,7 +11,6 @@ use crate::plan::{
 };
 use crate::value::Text;
 
-use super::index_access::index_scans;
 use super::{Compiler, FromSource};
 use crate::plan::expr::conjuncts;
 
@@ -150,12 +149,12 @@ impl Compiler<'_> {
             let missing = || QueryError::keyspace_missing(&format!("system:{name}"));
             return Ok((SourceKind::Catalog(catalog.ok_or_else(missing)?), true));
         }
-        let keyspace = self.store.keyspace(&self.keyspace_name(path)?)?;
+        let keyspace = self.use_keyspace(self.keyspace_name(path)?)?;
         let access = match &term.keys {
             Some(keys) => AccessPath::Keys(self.expr(keys)?),
             None => AccessPath::Scan(Vec::new()),
         };
-        let hints = keyspace.takes_hints().then(Box::default);
+        let hints = self.takes_hints(&keyspace).then(Box::default);
         let index_names = term.indexes.clone();
         let plan = KeyspacePlan { keyspace, access, index_names, meta: false, hints };
         Ok((SourceKind::Keyspace(plan), true))
@@ -245,12 +244,24 @@ impl Compiler<'_> {
         let equal = equal.unwrap_or_default();
         by_key(&mut source, &equal);
         if !join.term.hash {
-            by_index(&mut source, condition.as_ref());
+            self.by_index(&mut source, condition.as_ref());
         }
         let lateral = lateral || is_by_row(&source);
         let kind = JoinPlanKind::On { condition, equal, lateral };
         let outer = join.kind == JoinKind::Left;
         Ok(JoinPlan { outer, nest: join.nest, source, kind })
+    }
+
+    /// Reads a joined keyspace by an index one of whose keys equals a value of the row so far.
+    fn by_index(&mut self, source: &mut SourcePlan, condition: Option<&ExprPlan>) {
+        if let SourceKind::Keyspace(plan) = &mut source.kind
+            && matches!(plan.access, AccessPath::Scan(_))
+            && let Some(condition) = condition
+            && let Some(scans) = self.index_scans(plan, source.slot, &conjuncts(condition.clone()))
+            && scans.iter().all(|scan| !scan.prefix.is_empty())
+        {
+            plan.access = AccessPath::Indexes(scans);
+        }
     }
 }
 
@@ -284,18 +295,6 @@ fn by_key(source: &mut SourcePlan, equal: &[(ExprPlan, ExprPlan)]) {
         && let Some((probe, _)) = equal.iter().find(|(_, own)| *own == key)
     {
         plan.access = AccessPath::Keys(probe.clone());
-    }
-}
-
-/// Reads a joined keyspace by an index one of whose keys equals a value of the row so far.
-fn by_index(source: &mut SourcePlan, condition: Option<&ExprPlan>) {
-    if let SourceKind::Keyspace(plan) = &mut source.kind
-        && matches!(plan.access, AccessPath::Scan(_))
-        && let Some(condition) = condition
-        && let Some(scans) = index_scans(plan, source.slot, &conjuncts(condition.clone()))
-        && scans.iter().all(|scan| !scan.prefix.is_empty())
-    {
-        plan.access = AccessPath::Indexes(scans);
     }
 }
 

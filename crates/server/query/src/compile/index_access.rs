@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::ast::{Quantifier, Relation, Test};
+use crate::bindings::IndexReference;
 use crate::datastore::KeyspaceIndex;
 use crate::entries::value_range::ValueRange;
 use crate::plan::normal_form::relocated;
@@ -13,6 +14,7 @@ use crate::plan::{ArrayKeyParts, IndexComponent, IndexKeys, IndexScanPlan, KeyTe
 use crate::plan::{ExprPlan, FrameSlot, KeyspacePlan, OrderKey};
 use crate::value::{QueryValue, ValueType};
 
+use super::Compiler;
 use crate::plan::expr::conjuncts;
 
 /// Branches of an OR that are read by index.
@@ -27,52 +29,56 @@ type Fit = (usize, u8, bool, std::cmp::Reverse<usize>);
 /// An index that may serve the keyspace.
 #[derive(Clone)]
 struct Candidate {
-    index: Arc<dyn KeyspaceIndex>,
+    index: Arc<IndexReference>,
     keys: Arc<IndexKeys>,
 }
 
-fn candidate(index: Arc<dyn KeyspaceIndex>) -> Option<Candidate> {
-    let keys = index.keys().downcast::<IndexKeys>().ok()?;
-    Some(Candidate { index, keys })
-}
+impl Compiler<'_> {
+    /// The index scans that together have every document that meets all filters.
+    pub(super) fn index_scans(
+        &mut self,
+        plan: &KeyspacePlan,
+        document: FrameSlot,
+        filters: &[ExprPlan],
+    ) -> Option<Vec<IndexScanPlan>> {
+        let indexes = self.candidates(plan);
+        if indexes.is_empty() {
+            return None;
+        }
+        let filters: Vec<&ExprPlan> = filters.iter().filter(|one| !one.has_subquery()).collect();
+        let best = best_scan(&indexes, document, &filters);
+        if let Some((fit, scan)) = &best
+            && fit.0 > 0
+        {
+            return Some(vec![scan.clone()]);
+        }
+        let bounded = best.as_ref().is_some_and(|(fit, _)| fit.1 > 1);
+        let by_branches = || any_branch(&indexes, document, &filters);
+        let branches = if bounded { None } else { by_branches() };
+        branches.or_else(|| best.map(|(_, scan)| vec![scan]))
+    }
 
-/// The index scans that together have every document that meets all filters.
-pub fn index_scans(
-    plan: &KeyspacePlan,
-    document: FrameSlot,
-    filters: &[ExprPlan],
-) -> Option<Vec<IndexScanPlan>> {
-    let indexes = candidates(plan);
-    if indexes.is_empty() {
-        return None;
+    /// Online indexes, or those that USE INDEX names.
+    fn candidates(&mut self, plan: &KeyspacePlan) -> Vec<Candidate> {
+        let usable = self.bound.keyspace(&plan.keyspace).map(|keyspace| keyspace.indexes());
+        let candidate = |index: Arc<dyn KeyspaceIndex>| {
+            let keys = index.keys().downcast::<IndexKeys>().ok()?;
+            let index = self.sources.use_index(&plan.keyspace, index, &mut self.bound);
+            Some(Candidate { index, keys })
+        };
+        let all: Vec<Candidate> =
+            usable.unwrap_or_default().into_iter().filter_map(candidate).collect();
+        if plan.index_names.is_empty() {
+            return all;
+        }
+        let is_named = |index: &&Candidate| {
+            let name = index.index.name.as_bytes();
+            plan.index_names.iter().any(|hint| hint.as_bytes() == name)
+        };
+        let named: Vec<_> = all.iter().filter(is_named).cloned().collect();
+        let is_primary = plan.index_names.iter().any(|hint| hint.as_bytes() == b"#primary");
+        if named.is_empty() && !is_primary { all } else { named }
     }
-    let filters: Vec<&ExprPlan> = filters.iter().filter(|one| !one.has_subquery()).collect();
-    let best = best_scan(&indexes, document, &filters);
-    if let Some((fit, scan)) = &best
-        && fit.0 > 0
-    {
-        return Some(vec![scan.clone()]);
-    }
-    let bounded = best.as_ref().is_some_and(|(fit, _)| fit.1 > 1);
-    let by_branches = || any_branch(&indexes, document, &filters);
-    let branches = if bounded { None } else { by_branches() };
-    branches.or_else(|| best.map(|(_, scan)| vec![scan]))
-}
-
-/// Online indexes, or those that USE INDEX names.
-fn candidates(plan: &KeyspacePlan) -> Vec<Candidate> {
-    let all = plan.keyspace.indexes().into_iter().filter_map(candidate);
-    let all: Vec<Candidate> = all.collect();
-    if plan.index_names.is_empty() {
-        return all;
-    }
-    let is_named = |index: &&Candidate| {
-        let name = index.index.definition().name.as_bytes();
-        plan.index_names.iter().any(|hint| hint.as_bytes() == name)
-    };
-    let named: Vec<_> = all.iter().filter(is_named).cloned().collect();
-    let is_primary = plan.index_names.iter().any(|hint| hint.as_bytes() == b"#primary");
-    if named.is_empty() && !is_primary { all } else { named }
 }
 
 /// The scans of an OR each of whose branches has an index.

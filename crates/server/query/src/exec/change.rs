@@ -156,11 +156,11 @@ fn insert_one(
         expiration,
         precondition,
     };
-    let changed = mutate(&*plan.keyspace, mutation, rt)?;
+    let changed = mutate(rt.keyspace(&plan.keyspace)?, mutation, rt)?;
     rt.give_back(text.kept_bytes);
     let Some(cas) = changed else { return Ok(Flow::More) };
     let document = new_document(&key, text, cas, expiration.unwrap_or(0));
-    set_document(&*plan.keyspace, plan.document, &document, value, frame);
+    set_document(rt.keyspace(&plan.keyspace)?, plan.document, &document, value, frame);
     returned(&plan.returning, rt, frame, consumer)
 }
 
@@ -204,7 +204,7 @@ pub fn update(
     let document = plan.from.first.slot;
     rt.run_from(&plan.from, frame, &mut |frame| {
         bounds.pass(ResultRow::Fields(Vec::new()), frame, &mut |_, frame| {
-            update_one(&*plan.keyspace, document, &plan.assignments, rt, frame)?
+            update_one(rt.keyspace(&plan.keyspace)?, document, &plan.assignments, rt, frame)?
                 .map_or(Ok(Flow::More), |()| returned(&plan.returning, rt, frame, consumer))
         })
     })?;
@@ -252,7 +252,7 @@ pub fn delete(
     let document = plan.from.first.slot;
     rt.run_from(&plan.from, frame, &mut |frame| {
         bounds.pass(ResultRow::Fields(Vec::new()), frame, &mut |_, frame| match delete_one(
-            &*plan.keyspace,
+            rt.keyspace(&plan.keyspace)?,
             document,
             rt,
             frame,
@@ -313,9 +313,10 @@ pub fn merge(
             Action::Update => {
                 let assignments = plan.update.as_ref().map(|(list, _)| &list[..]);
                 let assignments = assignments.unwrap_or_default();
-                update_one(&*plan.keyspace, plan.target, assignments, rt, frame)?.is_some()
+                update_one(rt.keyspace(&plan.keyspace)?, plan.target, assignments, rt, frame)?
+                    .is_some()
             }
-            Action::Delete => delete_one(&*plan.keyspace, plan.target, rt, frame)?,
+            Action::Delete => delete_one(rt.keyspace(&plan.keyspace)?, plan.target, rt, frame)?,
             Action::Insert { key, value, options } => {
                 merge_insert(plan, &key, value, &options, rt, frame)?
             }
@@ -402,10 +403,10 @@ fn merge_insert(
         expiration: Some(expiration.unwrap_or(0)),
         precondition: Precondition::Absent,
     };
-    let changed = mutate(&*plan.keyspace, mutation, rt)?;
+    let changed = mutate(rt.keyspace(&plan.keyspace)?, mutation, rt)?;
     rt.give_back(text.kept_bytes);
     let Some(cas) = changed else { return Ok(false) };
     let document = new_document(key, text, cas, expiration.unwrap_or(0));
-    set_document(&*plan.keyspace, plan.target, &document, value, frame);
+    set_document(rt.keyspace(&plan.keyspace)?, plan.target, &document, value, frame);
     Ok(true)
 }

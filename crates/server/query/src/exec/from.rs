@@ -111,7 +111,7 @@ fn matches(
         JoinPlanKind::Keys(keys) => {
             let keys = rt.eval(keys, frame)?;
             let SourceKind::Keyspace(keyspace) = &plan.source.kind else { return Ok(Flow::More) };
-            by_keys(keyspace, slot, &keys, false, frame, each)
+            by_keys(keyspace, slot, &keys, false, rt, frame, each)
         }
         JoinPlanKind::KeyFor { key, parent } => {
             let wanted = frame[parent + 1].clone();
@@ -326,11 +326,11 @@ fn documents(
     let range = match &plan.access {
         AccessPath::Keys(keys) => {
             let keys = rt.eval(keys, frame)?;
-            return by_keys(plan, slot, &keys, false, frame, each);
+            return by_keys(plan, slot, &keys, false, rt, frame, each);
         }
         AccessPath::KeySet(keys) => {
             let keys = rt.eval(keys, frame)?;
-            return by_keys(plan, slot, &keys, true, frame, each);
+            return by_keys(plan, slot, &keys, true, rt, frame, each);
         }
         AccessPath::Indexes(scans) => {
             return index_scan::documents(plan, scans, rt, frame, &mut |document, frame| {
@@ -344,6 +344,7 @@ fn documents(
         },
     };
     let hints = plan.hints.as_ref().map(|hints| scan_hints(hints, rt, frame)).transpose()?;
+    let keyspace = rt.keyspace(&plan.keyspace)?;
     let mut result = Ok(Flow::More);
     let mut visit = |document| {
         put(plan, slot, document, frame);
@@ -354,8 +355,8 @@ fn documents(
         }
     };
     match &hints {
-        None => plan.keyspace.scan(&range, &mut visit)?,
-        Some(hints) => plan.keyspace.scan_hinted(&range, hints, &mut visit)?,
+        None => keyspace.scan(&range, &mut visit)?,
+        Some(hints) => keyspace.scan_hinted(&range, hints, &mut visit)?,
     }
     result
 }
@@ -391,18 +392,20 @@ fn by_keys(
     slot: FrameSlot,
     keys: &QueryValue,
     distinct: bool,
+    rt: &Runtime<'_>,
     frame: &mut SlotFrame,
     each: &mut RowStep<'_>,
 ) -> Result<Flow> {
     let listed = keys.elements();
     let keys = listed.as_ref().map_or(std::slice::from_ref(keys), |keys| keys.as_slice());
+    let keyspace = rt.keyspace(&plan.keyspace)?;
     let mut seen = HashSet::new();
     for key in keys.iter() {
         let QueryValue::Str(key) = key else { continue };
         if distinct && !seen.insert(key.clone()) {
             continue;
         }
-        if let Some(document) = plan.keyspace.get(key.as_bytes())? {
+        if let Some(document) = keyspace.get(key.as_bytes())? {
             put(plan, slot, document, frame);
             if each(frame)? == Flow::Stop {
                 return Ok(Flow::Stop);
@@ -462,7 +465,7 @@ fn after_prefix(prefix: &[u8]) -> Option<Bytes> {
 /// Puts a document into its slots.
 fn put(plan: &KeyspacePlan, slot: FrameSlot, document: QueryDocument, frame: &mut SlotFrame) {
     if plan.meta {
-        frame[slot + 2] = meta(&plan.keyspace.name(), &document);
+        frame[slot + 2] = meta(&plan.keyspace.name, &document);
     }
     frame[slot] = document_value(&document);
     frame[slot + 1] = QueryValue::Str(Text::from_bytes(document.key));

@@ -35,7 +35,7 @@ pub fn documents(
     frame: &mut SlotFrame,
     each: &mut EachDocument<'_>,
 ) -> Result<Flow> {
-    rt.catch_up(&*plan.keyspace)?;
+    rt.catch_up(rt.keyspace(&plan.keyspace)?)?;
     let mut seen = match scans {
         [scan] if scan.is_point() => None,
         _ => Some(HashSet::new()),
@@ -69,7 +69,8 @@ fn unordered(
     frame: &mut SlotFrame,
     each: &mut EachDocument<'_>,
 ) -> Result<Flow> {
-    let snapshot = scan.index.snapshot(ranges(scan, rt, frame)?)?;
+    let (keyspace, index) = (rt.keyspace(&plan.keyspace)?, rt.index(&scan.index)?);
+    let snapshot = index.snapshot(ranges(scan, rt, frame)?)?;
     let mut flow = Flow::More;
     snapshot.each(false, &mut |entry| -> Result<bool> {
         rt.turn()?;
@@ -81,7 +82,7 @@ fn unordered(
             rt.keep(kept_bytes(key))?;
             seen.insert(key.into());
         }
-        if let Some((document, _)) = scan.index.read(entry, &*plan.keyspace)? {
+        if let Some((document, _)) = index.read(entry, keyspace)? {
             flow = each(document, frame)?;
         }
         Ok(flow == Flow::More)
@@ -106,7 +107,8 @@ fn ordered(
     frame: &mut SlotFrame,
     each: &mut EachDocument<'_>,
 ) -> Result<Flow> {
-    let snapshot = scan.index.snapshot(ranges(scan, rt, frame)?)?;
+    let (keyspace, index) = (rt.keyspace(&plan.keyspace)?, rt.index(&scan.index)?);
+    let snapshot = index.snapshot(ranges(scan, rt, frame)?)?;
     let (seen, ahead) = (HashSet::new(), BTreeMap::new());
     let mut state = OrderedScan { plan, reverse, seen, ahead, kept: 0 };
     let mut flow = Flow::More;
@@ -116,7 +118,7 @@ fn ordered(
         if flow == Flow::Stop || state.seen.contains(entry.document_key()) {
             return Ok(flow == Flow::More);
         }
-        let Some((document, encoded)) = scan.index.read(entry, &*plan.keyspace)? else {
+        let Some((document, encoded)) = index.read(entry, keyspace)? else {
             return Ok(true);
         };
         let Some(encoded) = encoded.first() else { return Ok(true) };
@@ -177,7 +179,7 @@ impl OrderedScan<'_> {
             if self.seen.contains(&key) {
                 continue;
             }
-            if let Some(document) = self.plan.keyspace.get(&key)?
+            if let Some(document) = rt.keyspace(&self.plan.keyspace)?.get(&key)?
                 && self.pass(document, rt, frame, each)? == Flow::Stop
             {
                 return Ok(Flow::Stop);

@@ -96,7 +96,7 @@ fn rows(
         return ungrouped(plan, rt, frame, each);
     };
     let mut groups = group::GroupTable::new(group);
-    match counted(plan) {
+    match counted(plan, rt) {
         Some(count) => groups.add_count(count),
         None => ungrouped(plan, rt, frame, &mut |frame| {
             groups.add(frame, rt)?;
@@ -107,7 +107,7 @@ fn rows(
 }
 
 /// The number of rows that a bare COUNT(*) of a keyspace counts, without reading any.
-fn counted(plan: &SelectPlan) -> Option<u64> {
+fn counted(plan: &SelectPlan, rt: &Runtime<'_>) -> Option<u64> {
     let group = plan.group.as_ref()?;
     let from = plan.from.as_ref()?;
     let SourceKind::Keyspace(source) = &from.first.kind else { return None };
@@ -121,7 +121,7 @@ fn counted(plan: &SelectPlan) -> Option<u64> {
         && from.filters.is_empty()
         && plan.filters.is_empty()
         && matches!(&source.access, crate::plan::AccessPath::Scan(bounds) if bounds.is_empty());
-    if plain { source.keyspace.count() } else { None }
+    if plain { rt.keyspace(&source.keyspace).ok()?.count() } else { None }
 }
 
 fn ungrouped(

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::{ExprPlan, FrameSlot, FromPlan, ProjectionPlan, QueryPlan};
-use crate::datastore::Keyspace;
+use crate::bindings::KeyspaceReference;
 
 #[derive(Debug)]
 pub struct InsertPlan {
     pub upsert: bool,
-    pub keyspace: Arc<dyn Keyspace>,
+    pub keyspace: Arc<KeyspaceReference>,
     pub rows: InsertRowsPlan,
     /// Where the new document is for RETURNING.
     pub document: FrameSlot,
@@ -30,7 +30,7 @@ pub enum InsertRowsPlan {
 
 #[derive(Debug)]
 pub struct UpdatePlan {
-    pub keyspace: Arc<dyn Keyspace>,
+    pub keyspace: Arc<KeyspaceReference>,
     pub from: FromPlan,
     pub assignments: Vec<AssignmentPlan>,
     pub limit: Option<ExprPlan>,
@@ -76,7 +76,7 @@ pub enum LoopSource {
 
 #[derive(Debug)]
 pub struct DeletePlan {
-    pub keyspace: Arc<dyn Keyspace>,
+    pub keyspace: Arc<KeyspaceReference>,
     pub from: FromPlan,
     pub limit: Option<ExprPlan>,
     pub offset: Option<ExprPlan>,
@@ -85,7 +85,7 @@ pub struct DeletePlan {
 
 #[derive(Debug)]
 pub struct MergePlan {
-    pub keyspace: Arc<dyn Keyspace>,
+    pub keyspace: Arc<KeyspaceReference>,
     /// The source, with the target as an outer join.
     pub from: FromPlan,
     /// The target's three slots.

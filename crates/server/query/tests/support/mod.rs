@@ -21,6 +21,8 @@ pub struct MemoryKeyspace {
     documents: Mutex<BTreeMap<Bytes, QueryDocument>>,
     indexes: Mutex<Vec<Arc<DocumentIndex>>>,
     newest_cas: AtomicU64,
+    pub scans: AtomicUsize,
+    pub index_lists: AtomicUsize,
 }
 
 impl MemoryKeyspace {
@@ -30,6 +32,8 @@ impl MemoryKeyspace {
             documents: Mutex::default(),
             indexes: Mutex::default(),
             newest_cas: AtomicU64::new(1),
+            scans: AtomicUsize::new(0),
+            index_lists: AtomicUsize::new(0),
         }
     }
 
@@ -51,6 +55,10 @@ impl MemoryKeyspace {
             precondition: Precondition::None,
         };
         self.mutate(mutation).unwrap();
+    }
+
+    pub fn remove_index(&self, name: &str) {
+        self.indexes.lock().unwrap().retain(|index| index.definition().name != name);
     }
 
     pub fn index(&self, name: &str) -> Arc<DocumentIndex> {
@@ -89,6 +97,7 @@ impl Keyspace for MemoryKeyspace {
         range: &KeyRange,
         visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
     ) -> Result<()> {
+        self.scans.fetch_add(1, Ordering::Relaxed);
         let documents: Vec<QueryDocument> =
             self.documents.lock().unwrap().values().cloned().collect();
         for document in documents.into_iter().filter(|document| range.contains(&document.key)) {
@@ -100,6 +109,7 @@ impl Keyspace for MemoryKeyspace {
     }
 
     fn indexes(&self) -> Vec<Arc<dyn KeyspaceIndex>> {
+        self.index_lists.fetch_add(1, Ordering::Relaxed);
         let indexes = self.indexes.lock().unwrap();
         indexes.iter().map(|index| index.clone() as Arc<dyn KeyspaceIndex>).collect()
     }
@@ -155,6 +165,7 @@ impl Keyspace for MemoryKeyspace {
 pub struct MemoryDatastore {
     keyspaces: Mutex<Vec<Arc<MemoryKeyspace>>>,
     indexes: Mutex<Vec<IndexDefinition>>,
+    version: AtomicU64,
 }
 
 impl MemoryDatastore {
@@ -163,7 +174,14 @@ impl MemoryDatastore {
         let name = KeyspaceName { bucket: bucket.to_owned(), collection: None };
         let keyspace = Arc::new(MemoryKeyspace::new(name));
         self.keyspaces.lock().unwrap().push(keyspace.clone());
+        self.version.fetch_add(1, Ordering::Relaxed);
         keyspace
+    }
+
+    /// Removes a bucket.
+    pub fn remove(&self, bucket: &str) {
+        self.keyspaces.lock().unwrap().retain(|keyspace| keyspace.name.bucket != bucket);
+        self.version.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn find(&self, bucket: &str) -> Arc<MemoryKeyspace> {
@@ -191,8 +209,10 @@ impl Datastore for MemoryDatastore {
 
     fn change_indexes(&self, change: IndexChange) -> Result<()> {
         let mut indexes = self.indexes.lock().unwrap();
+        let version = self.version.fetch_add(1, Ordering::Relaxed);
         match change {
-            IndexChange::Create(definition) => {
+            IndexChange::Create(mut definition) => {
+                definition.id = format!("{version:x}");
                 if indexes.iter().any(|known| known.name == definition.name) {
                     let msg = format!("The index {} already exists", definition.name);
                     return Err(QueryError::datastore(4300, msg));
@@ -225,7 +245,7 @@ impl Datastore for MemoryDatastore {
     }
 
     fn version(&self) -> u64 {
-        0
+        self.version.load(Ordering::Relaxed)
     }
 }
 
