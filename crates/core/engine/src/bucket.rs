@@ -23,7 +23,7 @@ mod steps;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use oribi_storage::{StoreError, VbBatch};
+use oribi_storage::StoreError;
 use oribi_types::policy::EvictionPolicy;
 use oribi_types::{DocKey, Seqno, Timestamp, VbUuid, Vbid};
 use parking_lot::Mutex;
@@ -239,6 +239,10 @@ impl Bucket {
                 // Its history has ended, and how much of it is durable is unknown.
                 return Some(PersistOutcome::Failed);
             }
+            if vbucket.is_replica() {
+                // Another node is active, whose history may lack the write.
+                return Some(PersistOutcome::Failed);
+            }
             (persisted >= seqno).then_some(PersistOutcome::Persisted)
         };
         match vbucket.waiters().register(seqno, sink, token, standing) {
@@ -277,17 +281,14 @@ impl Bucket {
 
     /// Empties every vbucket. Each history begins with the events of the manifest.
     fn empty(&self, manifest: &BucketManifest) -> Result<(), StoreError> {
-        let mut batches = Vec::with_capacity(self.vbuckets().len());
         let context = self.core.context(self.core.latest_time());
         let _change = self.core.ownership_changes().begin();
         for vbucket in self.vbuckets() {
             let events = AnnouncedEvents::default().missing(manifest);
             let state = vbucket.clear(&context, self.new_uuid(), &events);
-            self.core.store().drop_vbucket(vbucket.id())?;
-            batches.push(VbBatch { vbid: vbucket.id(), records: Vec::new(), state });
+            self.core.store().drop_vbucket(vbucket.id(), Some(&state))?;
         }
-        assert_eq!(batches.len(), self.vbuckets().len(), "a bucket is emptied whole");
-        self.core.store().commit(&batches)
+        Ok(())
     }
 
     /// A number from the source of entropy.

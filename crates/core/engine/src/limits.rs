@@ -65,3 +65,11 @@ const _: () = assert!(LOW_WATERMARK_PERCENT < HIGH_WATERMARK_PERCENT);
 const _: () = assert!(HIGH_WATERMARK_PERCENT <= 100);
 const _: () = assert!(VBUCKETS_MAX.is_power_of_two());
 const _: () = assert!(FAILOVER_ENTRIES_MAX > 0);
+
+/// Highest seqno that another node's stream may name: a promoted copy counts on for as long again.
+pub const REPLICATED_SEQNO_MAX: u64 = u64::MAX >> 1;
+
+/// Highest revision that another node's stream may name. Clients name at most 2^48 - 1, from which
+/// an active may count on.
+pub const REPLICATED_REV_SEQNO_MAX: u64 = u64::MAX >> 1;
+const _: () = assert!(REPLICATED_REV_SEQNO_MAX > (1 << 48));

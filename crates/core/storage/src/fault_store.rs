@@ -18,9 +18,9 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::counters::Counters;
 use crate::{
-    GetVisitor, KvStore, Ownership, PartVisitor, Record, RecordVisitor, ReserveMemory,
-    ScanProgress, SeqnoRange, SeqnoScan, SharedStore, SnapshotSeqnos, StoreError, StoreMaintenance,
-    StoreStats, VbBatch, forward,
+    GetVisitor, KvStore, LoadPart, LoadValues, LoadVisitor, Ownership, PartVisitor, Record,
+    RecordVisitor, ReserveMemory, ScanProgress, SeqnoRange, SeqnoScan, SharedStore, SnapshotSeqnos,
+    StoreError, StoreMaintenance, StoreStats, VbBatch, VbucketState, forward,
 };
 
 pub use plan::{FaultPlan, StoreFault};
@@ -93,7 +93,7 @@ impl SeqnoScan for FaultScan {
 }
 
 impl<S: KvStore> KvStore for FaultStore<S> {
-    forward!(inner: properties, may_contain, scan_keys, scan_collection, plan_load, load_part);
+    forward!(inner: properties, may_contain, scan_keys, scan_collection, plan_load);
     forward!(inner: vbucket_states, get_local);
 
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
@@ -125,6 +125,16 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.inner.get_many(keys, record_bytes_max, visit)
     }
 
+    fn load_part(
+        &self,
+        part: LoadPart,
+        values: LoadValues,
+        visit: &mut LoadVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.plan.check_load()?;
+        self.inner.load_part(part, values, visit)
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.plan.memory_bytes() + self.inner.memory_bytes()
     }
@@ -153,9 +163,9 @@ impl<S: KvStore> StoreMaintenance for FaultStore<S> {
         self.inner.purge_collection(vbid, collection)
     }
 
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+    fn drop_vbucket(&self, vbid: Vbid, next: Option<&VbucketState>) -> Result<(), StoreError> {
         self.plan.check_other_write("drop_vbucket")?;
-        self.inner.drop_vbucket(vbid)
+        self.inner.drop_vbucket(vbid, next)
     }
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {

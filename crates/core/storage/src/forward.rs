@@ -109,8 +109,12 @@ macro_rules! forward_method {
         }
     };
     (drop_vbucket, $inner:tt) => {
-        fn drop_vbucket(&self, vbid: $crate::forward::Vbid) -> Result<(), $crate::StoreError> {
-            self.$inner.drop_vbucket(vbid)
+        fn drop_vbucket(
+            &self,
+            vbid: $crate::forward::Vbid,
+            next: Option<&$crate::VbucketState>,
+        ) -> Result<(), $crate::StoreError> {
+            self.$inner.drop_vbucket(vbid, next)
         }
     };
     (compact, $inner:tt) => {

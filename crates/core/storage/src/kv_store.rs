@@ -196,8 +196,10 @@ pub trait StoreMaintenance: Send + Sync {
     /// be atomic, because the caller repeats it after a crash.
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError>;
 
-    /// Removes the vbucket's records and state durably.
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError>;
+    /// Removes the vbucket's records durably, and replaces its state by `next` or by none. Atomic
+    /// where the data belongs to one process. A shared store may be left with the old state and
+    /// some of the records.
+    fn drop_vbucket(&self, vbid: Vbid, next: Option<&VbucketState>) -> Result<(), StoreError>;
 
     /// Removes tombstones of the vbucket that were deleted before `purge_before` (UNIX seconds) and
     /// gives space back. Returns the highest seqno removed, if any. The purge seqno of the

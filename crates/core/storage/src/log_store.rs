@@ -420,8 +420,8 @@ impl StoreMaintenance for LogStore {
         self.log_of(vbid).purge_collection(vbid, collection)
     }
 
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        self.log_of(vbid).drop_vbucket(vbid)
+    fn drop_vbucket(&self, vbid: Vbid, next: Option<&VbucketState>) -> Result<(), StoreError> {
+        self.log_of(vbid).drop_vbucket(vbid, next)
     }
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {

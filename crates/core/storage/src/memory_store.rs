@@ -240,8 +240,12 @@ impl StoreMaintenance for MemoryStore {
         Ok(())
     }
 
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        self.medium.data.lock().vbuckets.remove(&vbid);
+    fn drop_vbucket(&self, vbid: Vbid, next: Option<&VbucketState>) -> Result<(), StoreError> {
+        let mut data = self.medium.data.lock();
+        data.vbuckets.remove(&vbid);
+        if let Some(next) = next {
+            Arc::make_mut(data.vbuckets.entry(vbid).or_default()).state = Some(next.clone());
+        }
         Ok(())
     }
 

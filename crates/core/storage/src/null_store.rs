@@ -75,7 +75,7 @@ impl StoreMaintenance for NullStore {
         Ok(())
     }
 
-    fn drop_vbucket(&self, _: Vbid) -> Result<(), StoreError> {
+    fn drop_vbucket(&self, _: Vbid, _: Option<&VbucketState>) -> Result<(), StoreError> {
         Ok(())
     }
 

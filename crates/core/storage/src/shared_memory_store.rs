@@ -131,8 +131,8 @@ impl StoreMaintenance for SharedMemoryStore {
         self.fenced([vbid].into_iter(), || self.inner.purge_collection(vbid, collection))
     }
 
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        self.fenced([vbid].into_iter(), || self.inner.drop_vbucket(vbid))
+    fn drop_vbucket(&self, vbid: Vbid, next: Option<&VbucketState>) -> Result<(), StoreError> {
+        self.fenced([vbid].into_iter(), || self.inner.drop_vbucket(vbid, next))
     }
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {

@@ -88,7 +88,7 @@ fn the_index_takes_what_the_store_says() {
         for from in 0..4 {
             let (said, held) = (store.sizes().index_bytes, NOW.load(Relaxed));
             for vbid in (from..VBUCKETS).step_by(4) {
-                store.drop_vbucket(Vbid(vbid)).expect("it is dropped");
+                store.drop_vbucket(Vbid(vbid), None).expect("it is dropped");
             }
             let given_back = held.abs_diff(NOW.load(Relaxed)) as u64;
             let said = said - store.sizes().index_bytes;

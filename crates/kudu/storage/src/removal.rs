@@ -59,12 +59,14 @@ impl StoreState {
         &self,
         writer: &mut Writer,
         vbid: Vbid,
+        next: Option<&VbucketState>,
     ) -> Result<(), StoreError> {
         self.remove_all(writer, vbid, &Bounds::documents(vbid)).await?;
-        // The state goes last, so that a half-dropped vbucket is still visible, and is dropped
+        // The state is last, so that a half-dropped vbucket is still visible, and is dropped
         // again.
-        let state = RowKey { collection: STATE_COLLECTION, key: Vec::new(), chunk: 0 };
-        let unit = Unit::Removal { vbid, rows: &[state], state: None };
+        let state = [RowKey { collection: STATE_COLLECTION, key: Vec::new(), chunk: 0 }];
+        let rows = if next.is_none() { &state[..] } else { &[] };
+        let unit = Unit::Removal { vbid, rows, state: next };
         self.write(writer, &[unit], step_limit()).await?;
         writer.chunks.forget_vbucket(vbid);
         writer.purged.remove(&vbid);

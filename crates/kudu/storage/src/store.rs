@@ -331,8 +331,10 @@ impl StoreMaintenance for KuduStore {
         })
     }
 
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        self.write(&mut *self.turn()?, async |writer| self.shared.drop_vbucket(writer, vbid).await)
+    fn drop_vbucket(&self, vbid: Vbid, next: Option<&VbucketState>) -> Result<(), StoreError> {
+        self.write(&mut *self.turn()?, async |writer| {
+            self.shared.drop_vbucket(writer, vbid, next).await
+        })
     }
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {

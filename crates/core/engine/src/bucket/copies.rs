@@ -1,10 +1,15 @@
 //! Roles of vbuckets on a store that belongs to this process: active, replica, dead.
 //!
 //! Owns: the order of memory and store in a change of role, and how a collection that only the
-//! active knows yet comes into force. A change waits for the flush step under way, so no commit of
-//! one role lands in another. Called by the owner of the assignment and the replication consumer.
+//! active knows yet comes into force. Called by the owner of the assignment and the replication
+//! consumer. Invariants:
+//! 1. A change waits for the flush step under way, so no commit of one role lands in another.
+//! 2. A vbucket has a role in memory only when the store knows it. The store is first: if it fails,
+//!    the old role stays, and the next commit repeats that in the store.
+//! 3. A vbucket whose documents go is dead until the store has forgotten them, in one step with
+//!    its next state. If the store fails, it stays dead, and the change can be repeated.
 
-use oribi_storage::{StoreError, VbBatch, VbucketPhase};
+use oribi_storage::{StoreError, VbBatch, VbucketPhase, VbucketState};
 use oribi_types::policy::Storage;
 use oribi_types::{CopiesEpoch, Timestamp, Vbid};
 
@@ -41,8 +46,8 @@ impl Bucket {
         if is_supported { Ok(vbucket) } else { Err(CopyRoleError::Unsupported) }
     }
 
-    /// Makes a vbucket a copy of one that is active elsewhere. It keeps its documents; the stream
-    /// says whether it has to forget them. Blocks for the store.
+    /// Makes a vbucket a copy of one that is active elsewhere. It keeps its documents, if it could
+    /// load them; the stream says whether it has to forget them. Blocks for the store.
     ///
     /// # Errors
     /// The bucket keeps no copies, or the store's.
@@ -53,8 +58,12 @@ impl Bucket {
         }
         {
             let _no_flush_step = self.flushers.hold(vbid);
-            if vbucket.become_replica() {
-                return Ok(self.commit_state(vbucket)?);
+            if let Some(state) = vbucket.replica_state() {
+                self.commit_state(vbid, state)?;
+                let _change = self.core.ownership_changes().begin();
+                if vbucket.become_replica() {
+                    return Ok(());
+                }
             }
         }
         self.forget(vbid, VbucketPhase::Replica)
@@ -81,10 +90,13 @@ impl Bucket {
             if vbucket.has_unflushed_part() {
                 return Err(CopyRoleError::Busy);
             }
-            if !vbucket.promote(self.new_uuid(), epoch) {
-                return Err(CopyRoleError::NotReplica);
+            let promotion = vbucket.promotion(self.new_uuid(), epoch);
+            let promotion = promotion.ok_or(CopyRoleError::NotReplica)?;
+            self.commit_state(vbid, promotion.state.clone())?;
+            let _change = self.core.ownership_changes().begin();
+            if !vbucket.promote(&promotion) {
+                return Err(CopyRoleError::Busy);
             }
-            self.commit_state(vbucket)?;
         }
         self.reconcile(std::iter::once(vbucket));
         Ok(())
@@ -115,15 +127,18 @@ impl Bucket {
         let vbucket = self.copy_of(vbid)?;
         let _no_purge = self.tombstone_purge.hold();
         let _no_flush_step = self.flushers.hold(vbid);
-        let state = vbucket.empty_copy(phase);
+        let _change = self.core.ownership_changes().begin();
+        let state = VbucketState { phase, ..vbucket.give_up_copy() };
         vbucket.report_memory(&self.core.context(Timestamp::default()));
-        self.core.store().drop_vbucket(vbid)?;
-        Ok(self.core.store().commit(&[VbBatch { vbid, records: Vec::new(), state }])?)
+        self.core.store().drop_vbucket(vbid, Some(&state))?;
+        if phase == VbucketPhase::Replica {
+            vbucket.begin_empty_copy();
+        }
+        Ok(())
     }
 
-    fn commit_state(&self, vbucket: &VBucket) -> Result<(), StoreError> {
-        let state = vbucket.persisted_state();
-        self.core.store().commit(&[VbBatch { vbid: vbucket.id(), records: Vec::new(), state }])
+    fn commit_state(&self, vbid: Vbid, state: VbucketState) -> Result<(), StoreError> {
+        self.core.store().commit(&[VbBatch { vbid, records: Vec::new(), state }])
     }
 
     /// Brings a scope or collection into force that an event of an active tells of, unless the

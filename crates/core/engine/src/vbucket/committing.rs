@@ -120,7 +120,7 @@ impl VBucket {
         (garbage, streams)
     }
 
-    fn commit(
+    pub(super) fn commit(
         &self,
         table: &mut TableGuard<'_>,
         queue: &mut CheckpointManager,
@@ -138,7 +138,11 @@ impl VBucket {
     }
 
     /// After versions were committed or given up. Returns the streams that have more to read.
-    fn released(&self, table: &TableGuard<'_>, queue: &mut CheckpointManager) -> Vec<StreamWaker> {
+    pub(super) fn released(
+        &self,
+        table: &TableGuard<'_>,
+        queue: &mut CheckpointManager,
+    ) -> Vec<StreamWaker> {
         queue.hold_from(table.pending.lowest());
         self.has_pending.store(!table.pending.is_empty(), Ordering::Release);
         if queue.has_idle_stream() { queue.take_idle_streams() } else { Vec::new() }

@@ -28,6 +28,7 @@ use crate::checkpoint::{ReplicatedVersion, StreamWaker};
 use crate::datatype;
 use crate::hash_table::KeyHash;
 use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::limits::{REPLICATED_REV_SEQNO_MAX, REPLICATED_SEQNO_MAX};
 use crate::outcome::{GetOutcome, OperationRejection};
 use crate::system_event::ManifestEvent;
 
@@ -81,6 +82,28 @@ impl SnapshotChanges {
         self.changes.last().map(|last| last.version.seqno)
     }
 
+    /// Checks what comes from a network: the order of seqnos after `high`, and that this node can
+    /// continue above each version.
+    fn check_versions(&self, high: Seqno, snapshot_end: Seqno) -> Result<(), ApplyError> {
+        if snapshot_end < high || snapshot_end.0 > REPLICATED_SEQNO_MAX {
+            return Err(ApplyError::SeqnoOrder(snapshot_end));
+        }
+        let mut last = high;
+        for ReplicatedVersion { seqno, cas, rev_seqno } in
+            self.changes.iter().map(|change| change.version)
+        {
+            if seqno <= last || seqno > snapshot_end {
+                return Err(ApplyError::SeqnoOrder(seqno));
+            }
+            let is_rev_valid = (1..=REPLICATED_REV_SEQNO_MAX).contains(&rev_seqno.0);
+            if !is_rev_valid || cas.0 == 0 || cas.0 == u64::MAX {
+                return Err(ApplyError::InvalidVersion(seqno));
+            }
+            last = seqno;
+        }
+        Ok(())
+    }
+
     fn push(&mut self, version: ReplicatedVersion, hash: Option<KeyHash>, item: NewItem) {
         self.bytes += item.as_item().block_bytes();
         self.changes.push(Change { version, hash, item });
@@ -100,8 +123,18 @@ pub enum ApplyError {
     NeedsFetch(Vec<(CollectionId, Vec<u8>)>),
     /// A collection that the manifest does not have and never had.
     UnknownCollection(CollectionId),
-    /// A seqno is not above those before it, or above its snapshot.
+    /// A seqno is not above those before it, or above its snapshot, or the snapshot's end is not.
     SeqnoOrder(Seqno),
+    /// The version of this seqno has a CAS or a revision that no active gives out.
+    InvalidVersion(Seqno),
+}
+
+/// A promotion that the store has to know before it takes effect.
+pub(crate) struct Promotion {
+    /// The history that begins.
+    entry: FailoverEntry,
+    high_seqno: Seqno,
+    pub(crate) state: VbucketState,
 }
 
 /// Where a copy stands.
@@ -158,7 +191,8 @@ impl VBucket {
     }
 
     /// Applies changes of the snapshot that ends at `snapshot_end`, all of them or none; changes of
-    /// collections that were dropped are left out. With `is_complete` the snapshot has no more.
+    /// collections that were dropped are left out. With `is_complete` the snapshot has no more. A
+    /// snapshot that ends inside of the one of which the copy has a part completes nothing.
     ///
     /// # Errors
     /// Why nothing was applied; the changes are kept then.
@@ -172,6 +206,7 @@ impl VBucket {
             return Err(ApplyError::NoMemory);
         }
         let mut garbage = Vec::with_capacity(changes.len());
+        let (mut commits, mut streams) = (Vec::new(), Vec::new());
         let retired;
         {
             let mut table = self.table.lock();
@@ -183,15 +218,11 @@ impl VBucket {
             }
             self.check_changes(context, &table, changes)?;
             let mut queue = self.queue.lock();
-            let mut last = queue.high_seqno();
-            for change in &changes.changes {
-                if change.version.seqno <= last || change.version.seqno > snapshot_end {
-                    return Err(ApplyError::SeqnoOrder(change.version.seqno));
-                }
-                last = change.version.seqno;
-            }
+            changes.check_versions(queue.high_seqno(), snapshot_end)?;
             let manifest = context.manifest.load();
-            queue.begin_snapshot(snapshot_end);
+            let part_end = queue.incomplete().map_or(Seqno(0), |part| part.snapshot_end);
+            let is_complete = is_complete && snapshot_end >= part_end;
+            queue.begin_snapshot(snapshot_end.max(part_end));
             for Change { version, hash, mut item } in changes.changes.drain(..) {
                 let Some(hash) = hash else {
                     queue.enqueue_alone_at(item, version);
@@ -202,6 +233,11 @@ impl VBucket {
                     queue.advance_to(version.seqno);
                     continue;
                 }
+                if let Some(pending) = table.pending.take(hash) {
+                    // The active wrote this version after it had committed the pending one.
+                    commits.push(self.commit(&mut table, &mut queue, pending));
+                }
+                let key = item.as_item().key();
                 let place = table.index.locate(hash, key);
                 let found = place.and_then(|place| table.index.at(place));
                 let previous = found.filter(|item| !is_absence_marker(item)).cloned();
@@ -214,12 +250,16 @@ impl VBucket {
                 garbage.push((queued.displaced, replaced, previous));
             }
             changes.bytes = 0;
+            if !commits.is_empty() {
+                streams = self.released(&table, &mut queue);
+            }
             if is_complete {
                 queue.complete_snapshot(snapshot_end);
             }
             retired = table.index.take_retired();
         }
-        drop((garbage, retired));
+        drop((garbage, commits, retired));
+        streams.iter().for_each(StreamWaker::wake);
         self.report_memory(context);
         self.mark_dirty(context.signals);
         Ok(())
@@ -245,6 +285,9 @@ impl VBucket {
         let mut keys = Vec::new();
         for Change { hash, item, .. } in documents() {
             let (Some(hash), key) = (*hash, item.as_item().key()) else { continue };
+            if manifest.has_dropped(key.collection) {
+                continue;
+            }
             let is_here = table.index.get(hash, key).is_some();
             if !is_here && context.memory.may_be_stored(self.id, key) {
                 keys.push((key.collection, key.key.to_vec()));
@@ -316,9 +359,19 @@ impl VBucket {
         }
     }
 
-    /// Becomes a copy with what it has, or with nothing if it was dead. Streams end, and waiters
-    /// are failed: what they wait for may be rolled back. No flush is under way. False when its
-    /// documents could not be loaded.
+    /// The state with which the store has to know the vbucket before it becomes a copy with what
+    /// it has. `None` when that is unknown: its documents could not be loaded, or it was given up.
+    /// No flush is under way.
+    pub(crate) fn replica_state(&self) -> Option<VbucketState> {
+        let phase = self.table.phase().load(Ordering::Acquire);
+        let is_known = phase != FAILED && phase != VbucketPhase::Dead as u8;
+        is_known.then(|| VbucketState { phase: VbucketPhase::Replica, ..self.persisted_state() })
+    }
+
+    /// Becomes a copy with what it has; the store knows that. Streams end, and waiters are failed:
+    /// what they wait for may be rolled back. Pending versions are committed when they are flushed,
+    /// or when the active's stream has a newer version of their key. No flush is under way. False
+    /// when its documents could not be loaded.
     pub(crate) fn become_replica(&self) -> bool {
         let streams = {
             let mut table = self.table.lock();
@@ -337,29 +390,50 @@ impl VBucket {
         true
     }
 
+    /// What a promotion would make of a copy; `None` when the vbucket is no replica. No flush is
+    /// under way.
+    pub(crate) fn promotion(&self, uuid: VbUuid, epoch: CopiesEpoch) -> Option<Promotion> {
+        let (seqno, high_seqno) = {
+            let queue = self.queue.lock();
+            (queue.complete_end(), queue.high_seqno())
+        };
+        if !self.is_replica() {
+            return None;
+        }
+        let entry = FailoverEntry { uuid, seqno, epoch };
+        let persisted = self.persisted_state();
+        let end = persisted.high_seqno;
+        let mut state = VbucketState { phase: VbucketPhase::Active, ..persisted }.complete_at(end);
+        push_history(&mut state.failover_table, entry);
+        Some(Promotion { entry, high_seqno, state })
+    }
+
     /// Begins to serve, with a history that begins where everything is complete. What is above
-    /// stays. False when the vbucket is no replica. No flush is under way.
-    pub(crate) fn promote(&self, uuid: VbUuid, epoch: CopiesEpoch) -> bool {
+    /// stays. The store knows that. False when the vbucket is no replica any more, or has received
+    /// something since [`VBucket::promotion`]. No flush is under way.
+    pub(crate) fn promote(&self, promotion: &Promotion) -> bool {
         let _phase_is_steady = self.table.lock();
         let mut queue = self.queue.lock();
-        if !self.is_replica() {
+        let stands = (queue.complete_end(), queue.high_seqno());
+        if !self.is_replica() || stands != (promotion.entry.seqno, promotion.high_seqno) {
             return false;
         }
-        let entry = FailoverEntry { uuid, seqno: queue.complete_end(), epoch };
         queue.give_up_snapshot();
         *self.persisted_incomplete.lock() = None;
-        push_history(&mut self.failover_table.lock(), entry);
-        self.uuid.store(uuid.0, Ordering::Release);
+        push_history(&mut self.failover_table.lock(), promotion.entry);
+        self.uuid.store(promotion.entry.uuid.0, Ordering::Release);
         let phase = if self.is_loading() { LOADING } else { VbucketPhase::Active as u8 };
         self.table.phase().store(phase, Ordering::Release);
         true
     }
 
-    /// Forgets everything, durable or not, and continues as an empty copy or dead. No flush is
-    /// under way. Returns the state to persist after the store has forgotten the vbucket.
-    pub(crate) fn empty_copy(&self, phase: VbucketPhase) -> VbucketState {
-        assert!(phase != VbucketPhase::Active, "an empty copy serves nothing");
-        let state = VbucketState { phase, ..VbucketState::empty() };
+    /// Forgets everything, durable or not, and is dead: it serves, flushes and applies nothing,
+    /// whatever the store still has. No flush is under way. Returns the state of an empty copy,
+    /// which keeps its promise.
+    pub(crate) fn give_up_copy(&self) -> VbucketState {
+        let promised_epoch = self.copy_state.lock().promised_epoch;
+        let phase = VbucketPhase::Dead;
+        let state = VbucketState { phase, promised_epoch, ..VbucketState::empty() };
         let (streams, dropped, pending, cleared) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
@@ -384,5 +458,12 @@ impl VBucket {
         streams.iter().for_each(StreamWaker::wake);
         self.waiters().fail_all();
         state
+    }
+
+    /// Continues as an empty copy after [`VBucket::give_up_copy`]; the store knows that.
+    pub(crate) fn begin_empty_copy(&self) {
+        let _phase_is_steady = self.table.lock();
+        assert!(!self.is_owned(), "only a copy that was given up begins empty");
+        self.table.phase().store(REPLICA, Ordering::Release);
     }
 }

@@ -1,6 +1,7 @@
-//! A vbucket on two nodes: an active and its copy, fed by the active's stream. `world` has random
-//! lives with cuts, restarts, rollbacks and promotions.
+//! A vbucket on two nodes: an active and its copy, fed by the active's stream. `roles` has changes
+//! of role in bad conditions, `world` random lives with cuts, restarts, rollbacks and promotions.
 
+mod roles;
 mod world;
 
 use std::sync::Arc;

@@ -61,7 +61,7 @@ fn empty_store(medium: &dyn Medium) {
     assert_eq!(get(&*store, VB, OwnedFields::document(1, b"k", b"").doc_key()), None);
     assert_eq!(store.get_local("manifest").expect("answers"), None);
     store.purge_collection(VB, CollectionId(8)).expect("nothing to purge is fine");
-    store.drop_vbucket(VB).expect("nothing to drop is fine");
+    store.drop_vbucket(VB, None).expect("nothing to drop is fine");
     assert_eq!(store.compact(VB, u32::MAX).expect("nothing to compact is fine"), None);
     store.commit(&[]).expect("an empty group is fine");
 }
@@ -231,7 +231,7 @@ fn locals(medium: &dyn Medium) {
     store.put_local("manifest", b"one").expect("written");
     store.put_local("manifest", b"two").expect("written");
     store.put_local("manifest-2", b"").expect("written");
-    store.drop_vbucket(VB).expect("dropped");
+    store.drop_vbucket(VB, None).expect("dropped");
     drop(store);
     let store = open(medium);
     assert_eq!(store.get_local("manifest").expect("read"), Some(b"two".to_vec()));
@@ -271,7 +271,7 @@ fn drop_vbucket(medium: &dyn Medium) {
             (1..=50).map(|seqno| OwnedFields::document(seqno, &[seqno as u8], b"v")).collect();
         commit(&*store, Vbid(vbid), &kept);
     }
-    store.drop_vbucket(Vbid(3)).expect("dropped");
+    store.drop_vbucket(Vbid(3), None).expect("dropped");
     drop(store);
     let store = open(medium);
     assert_eq!(states(&*store), vec![(Vbid(2), state(50)), (Vbid(4), state(50))]);
@@ -281,6 +281,15 @@ fn drop_vbucket(medium: &dyn Medium) {
     let again = OwnedFields::document(1, b"new", b"v");
     commit(&*store, Vbid(3), std::slice::from_ref(&again));
     assert_eq!(scan_keys(&*store, Vbid(3)), vec![again], "nothing of the old vbucket returns");
+    let next = VbucketState { phase: VbucketPhase::Replica, ..VbucketState::empty() };
+    for vbid in [3, 6] {
+        store.drop_vbucket(Vbid(vbid), Some(&next)).expect("dropped");
+    }
+    drop(store);
+    let store = open(medium);
+    assert_eq!(scan_keys(&*store, Vbid(3)), vec![]);
+    let stored: Vec<_> = states(&*store).into_iter().filter(|(vbid, _)| vbid.0 % 3 == 0).collect();
+    assert_eq!(stored, vec![(Vbid(3), next.clone()), (Vbid(6), next)]);
 }
 
 fn compact(medium: &dyn Medium) {

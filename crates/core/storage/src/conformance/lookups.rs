@@ -127,7 +127,7 @@ fn large_records_are_not_read(store: &dyn KvStore, wanted: &[(Vbid, DocKey<'_>)]
 pub(super) fn may_contain(medium: &dyn Medium) {
     let store = open(medium);
     fill(&*store);
-    store.drop_vbucket(Vbid(0)).expect("dropped");
+    store.drop_vbucket(Vbid(0), None).expect("dropped");
     store.purge_collection(Vbid(1), CollectionId(0)).expect("purged");
     store.compact(Vbid(2), 78).expect("compacted");
     let check = |store: &dyn KvStore| {

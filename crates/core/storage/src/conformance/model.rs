@@ -29,9 +29,10 @@ impl Model {
         self.records.retain(|key, _| (key.0, key.1) != (vbid, collection));
     }
 
-    pub(crate) fn drop_vbucket(&mut self, vbid: Vbid) {
+    pub(crate) fn drop_vbucket(&mut self, vbid: Vbid, next: Option<&VbucketState>) {
         self.records.retain(|key, _| key.0 != vbid);
         self.states.remove(&vbid);
+        self.states.extend(next.map(|next| (vbid, next.clone())));
     }
 
     pub(crate) fn compact(&mut self, vbid: Vbid, purge_before: u32) -> Option<Seqno> {

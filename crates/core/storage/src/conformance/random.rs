@@ -8,7 +8,7 @@ use super::Medium;
 use super::fixture::{OwnedFields, batch, get, open, scan_seqnos, state};
 use super::model::Model;
 use crate::seeded_random::SeededRandom;
-use crate::{KvStore, VbucketState};
+use crate::{KvStore, VbucketPhase, VbucketState};
 
 /// Few vbuckets, collections and keys, so that operations meet each other.
 const VBUCKETS: u64 = 4;
@@ -153,7 +153,10 @@ impl Run {
     }
 
     fn drop_vbucket(&mut self, store: &dyn KvStore, vbid: Vbid) {
-        store.drop_vbucket(vbid).expect("the store drops vbuckets");
-        self.model.drop_vbucket(vbid);
+        let phase = VbucketPhase::Replica;
+        let next = VbucketState { phase, ..VbucketState::empty() };
+        let next = Some(&next).filter(|_| self.random.below(2) == 0);
+        store.drop_vbucket(vbid, next).expect("the store drops vbuckets");
+        self.model.drop_vbucket(vbid, next);
     }
 }

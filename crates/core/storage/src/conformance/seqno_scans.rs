@@ -145,7 +145,7 @@ pub(super) fn one_moment(medium: &dyn Medium) {
     store.purge_collection(VB, CollectionId(8)).expect("purged");
     assert_eq!(store.compact(VB, 8).expect("compacted"), Some(Seqno(41)));
     let mut after = begin(&*store, 1, u64::MAX);
-    store.drop_vbucket(VB).expect("dropped");
+    store.drop_vbucket(VB, None).expect("dropped");
     commit(&*store, VB, &[OwnedFields::document(1, b"another", b"life")]);
     for scan in [&early, &late] {
         assert_eq!(scan.snapshot(), seqnos(42, 0), "the moment of the beginning");
@@ -236,7 +236,7 @@ pub(super) fn purges_last(medium: &dyn Medium) {
     store.commit(&[batch(VB, &[], later)]).expect("the store commits");
     commit(&*store, VB, &[]);
     assert_eq!(purge_seqno(&*store), 9);
-    store.drop_vbucket(VB).expect("dropped");
+    store.drop_vbucket(VB, None).expect("dropped");
     commit(&*store, VB, &[OwnedFields::document(1, b"k", b"")]);
     assert_eq!(purge_seqno(&*store), 0, "it is another vbucket now");
 }

@@ -160,15 +160,15 @@ impl StoreMaintenance for BuggyStore {
 
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
         match self.bug {
-            Bug::PurgesTheWholeVbucket => self.inner.drop_vbucket(vbid),
+            Bug::PurgesTheWholeVbucket => self.inner.drop_vbucket(vbid, None),
             _ => self.inner.purge_collection(vbid, collection),
         }
     }
 
-    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+    fn drop_vbucket(&self, vbid: Vbid, next: Option<&VbucketState>) -> Result<(), StoreError> {
         match self.bug {
             Bug::LeavesRecordsOfADroppedVbucket => Ok(()),
-            _ => self.inner.drop_vbucket(vbid),
+            _ => self.inner.drop_vbucket(vbid, next),
         }
     }
 

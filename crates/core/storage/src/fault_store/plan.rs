@@ -42,6 +42,7 @@ struct PlanState {
     is_away: bool,
     gets: u64,
     fails_gets: bool,
+    fails_loads: bool,
     /// Records that scans by seqno may still show, when they are to fail.
     scan_credit: Option<u64>,
     hook: Option<Hook>,
@@ -101,6 +102,18 @@ impl FaultPlan {
     /// Makes every look-up by key fail, or lets them pass again.
     pub fn fail_gets(&self, fails: bool) {
         self.state.lock().fails_gets = fails;
+    }
+
+    /// Makes every load of a part fail, or lets them pass again.
+    pub fn fail_loads(&self, fails: bool) {
+        self.state.lock().fails_loads = fails;
+    }
+
+    pub(super) fn check_load(&self) -> Result<(), StoreError> {
+        match self.state.lock().fails_loads {
+            true => Err(StoreError::Io("injected: load_part".to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// Makes scans by seqno fail once they have shown so many more records between them, or lets

@@ -94,7 +94,7 @@ fn other_writes_fail_on_request() {
     let store = FaultStore::new(MemoryStore::new(), Arc::clone(&plan));
     plan.fail_other_writes(true);
     assert!(store.put_local("manifest", b"x").is_err());
-    assert!(store.drop_vbucket(Vbid(0)).is_err());
+    assert!(store.drop_vbucket(Vbid(0), None).is_err());
     assert!(store.purge_collection(Vbid(0), CollectionId(8)).is_err());
     assert!(store.compact(Vbid(0), 1).is_err());
     plan.fail_other_writes(false);

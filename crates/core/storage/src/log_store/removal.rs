@@ -17,8 +17,8 @@ use super::log::{Log, check_lengths};
 use super::planted::Bug;
 use super::read::read_record;
 use super::writer::{bound_record, write_error};
-use crate::StoreError;
 use crate::state_layout::encode_state;
+use crate::{StoreError, VbucketState};
 
 /// Room for a frame of a bound and a state.
 const CONTROL_BYTES: u64 = 1024;
@@ -58,20 +58,34 @@ impl Log {
         )
     }
 
-    pub(super) fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+    pub(super) fn drop_vbucket(
+        &self,
+        vbid: Vbid,
+        next: Option<&VbucketState>,
+    ) -> Result<(), StoreError> {
         let is_known = {
             let catalog = self.catalog.read();
             catalog.states.contains_key(&vbid) || catalog.tables_of(vbid).next().is_some()
         };
-        if !is_known {
+        if !is_known && next.is_none() {
             return Ok(());
         }
+        let encoded = next.map(encode_state);
+        // One frame: between two of them the vbucket would be unknown, and so active and empty.
         self.control(
             CONTROL_BYTES,
-            |position| vec![bound_record(Kind::DropVbucket, vbid, position)],
+            |position| {
+                let state = encoded.as_deref();
+                let state = state.map(|it| StoredRecord::control(Kind::State, vbid, b"", it));
+                let bound = bound_record(Kind::DropVbucket, vbid, position);
+                std::iter::once(bound).chain(state).collect()
+            },
             |position, bounds, catalog| {
                 bounds.drop_vbucket(vbid, position);
                 catalog.drop_vbucket(vbid);
+                if let Some(next) = next {
+                    catalog.states.insert(vbid, next.clone());
+                }
             },
         )
     }

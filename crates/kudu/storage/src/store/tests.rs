@@ -210,7 +210,7 @@ fn a_later_state_does_not_take_a_purge_back() {
     assert_eq!(purge_seqno(), Some(5));
     store.commit(&[batch(6, b"value", false)]).unwrap();
     assert_eq!(purge_seqno(), Some(5), "the state said 0");
-    store.drop_vbucket(VB).unwrap();
+    store.drop_vbucket(VB, None).unwrap();
     store.commit(&[batch(1, b"value", false)]).unwrap();
     assert_eq!(purge_seqno(), Some(0), "it is another vbucket now");
 }
@@ -248,7 +248,7 @@ fn a_scan_by_seqno_reads_windows_of_one_snapshot() {
     };
     assert_eq!(read(10, &mut seen), oribi_storage::ScanProgress::Paused);
     store.commit(&[batch(121, b"newer", false)]).unwrap();
-    store.drop_vbucket(VB).unwrap();
+    store.drop_vbucket(VB, None).unwrap();
     assert_eq!(read(1000, &mut seen), oribi_storage::ScanProgress::Ended);
     assert_eq!(seen, expected);
 }

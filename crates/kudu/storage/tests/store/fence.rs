@@ -77,7 +77,7 @@ fn a_forgotten_owner_writes_nothing() {
         let refused = old.commit(&[batch(1, b"b", 2), batch(900, b"b", 2)]);
         assert!(matches!(refused, Err(StoreError::Fenced(_))), "{refused:?}");
         assert!(matches!(old.put_local("manifest", b"m"), Err(StoreError::Fenced(_))));
-        assert!(matches!(old.drop_vbucket(Vbid(1)), Err(StoreError::Fenced(_))));
+        assert!(matches!(old.drop_vbucket(Vbid(1), None), Err(StoreError::Fenced(_))));
     }
     assert_eq!((keys(&new, 1), keys(&new, 900)), (vec![b"a".to_vec()], vec![b"a".to_vec()]));
     new.commit(&[batch(1, b"c", 3)]).unwrap();

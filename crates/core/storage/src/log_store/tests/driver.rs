@@ -15,7 +15,9 @@ use super::super::sim_files::{SimDirectory, Trouble};
 use super::super::{LogOptions, LogStore, Packing};
 use crate::conformance::fixture::{OwnedFields, batch, get, scan_keys, scan_seqnos, state, states};
 use crate::conformance::model::Model;
-use crate::{CompactionStep, KvStore, SeededRandom, StoreError, StoreMaintenance, VbucketState};
+use crate::{
+    CompactionStep, KvStore, SeededRandom, StoreError, StoreMaintenance, VbucketPhase, VbucketState,
+};
 
 /// Few vbuckets, collections and keys, so that operations meet each other.
 const VBUCKETS: u16 = 3;
@@ -383,8 +385,10 @@ impl Driver {
     fn drop_vbucket(&mut self) {
         let vbid = self.vbid();
         let mut after = joined(&self.acknowledged);
-        after.drop_vbucket(vbid);
-        self.run(after, |store| store.drop_vbucket(vbid));
+        let next = VbucketState { phase: VbucketPhase::Replica, ..VbucketState::empty() };
+        let next = Some(&next).filter(|_| self.random.below(2) == 0);
+        after.drop_vbucket(vbid, next);
+        self.run(after, |store| store.drop_vbucket(vbid, next));
     }
 
     /// A few steps of compaction, which no caller may notice.

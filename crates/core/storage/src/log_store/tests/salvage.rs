@@ -81,7 +81,7 @@ fn a_rebuilt_root_keeps_what_was_removed() {
     let gone = Vbid(2);
     commit(&store, gone, &[kept(1)]);
     commit(&store, VB, &[kept(1).in_collection(9)]);
-    store.drop_vbucket(gone).expect("it is dropped");
+    store.drop_vbucket(gone, None).expect("it is dropped");
     store.purge_collection(VB, CollectionId(9)).expect("it is purged");
     for seqno in 2..=COMMITS {
         commit(&store, VB, &[kept(seqno)]);

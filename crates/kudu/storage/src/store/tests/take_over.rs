@@ -250,7 +250,7 @@ fn removals_of_old_owners_before_the_fence_are_seen() {
     let Some(cluster) = cluster() else { return };
     let removals: [fn(&KuduStore); 3] = [
         |old| old.purge_collection(VB, CollectionId(0)).unwrap(),
-        |old| old.drop_vbucket(VB).unwrap(),
+        |old| old.drop_vbucket(VB, None).unwrap(),
         |old| assert_eq!(old.compact(VB, 100).unwrap(), Some(Seqno(1))),
     ];
     for (number, remove) in removals.into_iter().enumerate() {
