@@ -1,12 +1,14 @@
 //! Single documents by their keys.
 //!
 //! Owns: reading them as a GET does: from memory, and from the store where memory has no value. A
-//! statement thus sees the newest version, persisted or not.
+//! statement thus sees the newest version, persisted or not. It sees the version's own CAS also
+//! while a client has the document locked: scans and indexes know no locks, and a change that
+//! names this CAS is refused as locked.
 
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use oribi_engine::{GetOutcome, LOCKED_CAS, OperationRejection, record_of};
+use oribi_engine::{GetOutcome, OperationRejection, record_of};
 use oribi_protocol::hash::vbucket_of;
 use oribi_storage::LARGE_RECORD_BYTES;
 use oribi_system::clock::wall_clock;
@@ -54,12 +56,8 @@ impl<'r> DocumentLookup<'r> {
             Ok(vbucket) => vbucket.get(&bucket.context(now), key),
             Err(rejection) => GetOutcome::Refused(rejection),
         };
-        let (item, cas) = match found {
-            GetOutcome::Hit(item) => {
-                let cas = item.cas().0;
-                (item, cas)
-            }
-            GetOutcome::HitLocked(item) => (item, LOCKED_CAS.0),
+        let item = match found {
+            GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => item,
             // A collection that is dropped at this moment has no documents.
             GetOutcome::Miss | GetOutcome::Refused(OperationRejection::UnknownCollection) => {
                 return Ok(());
@@ -110,7 +108,7 @@ impl<'r> DocumentLookup<'r> {
         if item.value_bytes() > LARGE_RECORD_BYTES {
             self.large = Some(reader.control.hold_large(item.value_bytes())?);
         }
-        self.found.push(&StoredVersion { cas, ..StoredVersion::from(&record_of(&item)) });
+        self.found.push(&StoredVersion::from(&record_of(&item)));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use oribi_engine::{Bucket, MutationOutcome, StoreRequest};
+use oribi_engine::{Bucket, LockOutcome, MutationOutcome, StoreRequest, UnlockOutcome};
 use oribi_protocol::hash::vbucket_of;
 use oribi_system::clock::wall_clock;
 use oribi_types::{Cas, CollectionId, DocKey};
@@ -277,4 +277,47 @@ fn scan_wait_bounds_the_wait_for_an_index() {
     assert_eq!(ask(&token, "20s")["results"], json!([]));
     let later = json!([vbucket.high_seqno().0 + 1, vbucket.uuid().0.to_string()]);
     assert_eq!(ask(&later, "100ms")["errors"][0]["code"], 12015);
+}
+
+#[test]
+fn locked_documents_stay_in_an_index_on_their_cas() {
+    let fixture = Fixture::development();
+    fixture.define("CREATE INDEX by_cas ON `default`(META().cas)");
+    let documents = fixture.documents(1);
+    documents.store("k", r#"{"a":1}"#, 0);
+    let scan = "SELECT RAW META().cas FROM `default`";
+    let cas = fixture.rows(scan, "request_plus")[0].clone();
+    let by_index = format!("SELECT RAW META().id FROM `default` WHERE META().cas = {cas}");
+    fixture.assert_indexed(&by_index, "by_cas");
+    let vbucket = documents.bucket.vbucket(vbucket_of(b"k", documents.bucket.config().vbuckets));
+    let (vbucket, context) = (vbucket.unwrap(), documents.bucket.context(wall_clock()));
+    let key = DocKey { collection: CollectionId::DEFAULT, key: b"k" };
+    let lock = vbucket.get_and_lock(&context, key, 30);
+    let LockOutcome::Done { cas: lock, .. } = lock else { panic!("{lock:?}") };
+    for _ in 0..2 {
+        assert_eq!(fixture.rows(&by_index, "request_plus"), json!(["k"]));
+        assert_eq!(fixture.rows(&format!("{scan} USE KEYS 'k'"), "not_bounded"), json!([cas]));
+        assert_eq!(fixture.rows(scan, "request_plus"), json!([cas]));
+    }
+    let update = fixture.statement("UPDATE `default` USE KEYS 'k' SET a = 2");
+    assert!(update.to_string().contains("locked"), "{update}");
+    let context = documents.bucket.context(wall_clock());
+    assert_eq!(vbucket.unlock(&context, key, lock), UnlockOutcome::Done);
+    assert_eq!(fixture.rows(&by_index, "request_plus"), json!(["k"]));
+}
+
+#[test]
+fn a_refused_index_is_built_when_there_is_memory() {
+    let fixture = Fixture::development();
+    let documents = fixture.documents(1);
+    documents.store("k", r#"{"a":1}"#, 0);
+    let bucket = &documents.bucket;
+    let bytes = bucket.indexes_bytes_max();
+    assert!(bucket.reserve_for_index(bytes));
+    let answer = fixture.statement("CREATE INDEX by_a ON `default`(a)");
+    assert_eq!(answer["errors"][0]["code"], 5000, "{answer}");
+    fixture.wait_for_state("by_a", "offline");
+    bucket.release_from_index(bytes);
+    fixture.wait_for_state("by_a", "online");
+    fixture.assert_indexed("SELECT 1 FROM `default` WHERE a = 1", "by_a");
 }
