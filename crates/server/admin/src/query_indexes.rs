@@ -212,16 +212,22 @@ impl QueryIndexes {
         let Some(consumer) = consumer else { return Ok(()) };
         let progress = &consumer.progress;
         let bucket = handle.bucket();
-        let mut wanted: Vec<(Vbid, Seqno)> = match consistency {
-            Consistency::NotBounded => Vec::new(),
-            Consistency::RequestPlus => {
-                bucket.vbuckets().iter().map(|one| (one.id(), one.high_seqno())).collect()
+        let wanted = || -> Vec<(Vbid, Seqno)> {
+            match consistency {
+                Consistency::NotBounded => Vec::new(),
+                Consistency::RequestPlus => {
+                    bucket.vbuckets().iter().map(|one| (one.id(), one.high_seqno())).collect()
+                }
+                Consistency::AtPlus(text) => mutation_tokens::wanted(text, handle.name()),
             }
-            Consistency::AtPlus(text) => mutation_tokens::wanted(text, handle.name()),
         };
+        let (mut changes, mut seqnos) = (bucket.ownership_changes(), wanted());
         loop {
-            wanted.retain(|(vbid, seqno)| progress.seqno(*vbid) < *seqno);
-            if wanted.is_empty() && progress.is_complete() {
+            // Another history may have lower seqnos.
+            if changes != bucket.ownership_changes() {
+                (changes, seqnos) = (bucket.ownership_changes(), wanted());
+            }
+            if progress.has_all(&seqnos) {
                 return Ok(());
             }
             if !consumer.is_feeding() {

@@ -6,7 +6,8 @@
 //! purged, because an entry without a document is removed where it is met.
 //!
 //! Invariants: a vbucket is fed once its stream has passed the seqno that was the highest when it
-//! was opened; few vbuckets at a time are fed from the beginning, so that few backfills run and few
+//! was opened, and stays so in its incarnation while its stream pauses, so a pause makes indexes
+//! late and never incomplete; few vbuckets at a time are fed from the beginning, so that few backfills run and few
 //! checkpoints wait for them; no lock of the engine is held while the group waits for anything.
 
 use std::collections::HashMap;
@@ -50,6 +51,8 @@ enum FeedState {
     Waiting {
         due: Instant,
         from: FeedPosition,
+        /// The incarnation in which it was fed up to `from`, if its stream only pauses.
+        fed: Option<u64>,
     },
     Streaming(Box<FeedStream>),
 }
@@ -105,6 +108,8 @@ pub(super) struct FeedGroup {
     /// Vbuckets that are served and not fed, and those of them that have a stream.
     unfed: usize,
     opening: usize,
+    /// Vbuckets that are fed and whose streams pause.
+    paused: usize,
 }
 
 impl FeedGroup {
@@ -117,8 +122,18 @@ impl FeedGroup {
         let ready = Arc::new(ReadySet::new(count, progress));
         let vbuckets = (0..count).map(|_| FeedState::Absent).collect();
         let indexes = HashMap::new();
-        let (examined_at, unfed, opening) = (None, 0, 0);
-        FeedGroup { bucket, documents, ready, vbuckets, indexes, examined_at, unfed, opening }
+        let (examined_at, unfed, opening, paused) = (None, 0, 0, 0);
+        FeedGroup {
+            bucket,
+            documents,
+            ready,
+            vbuckets,
+            indexes,
+            examined_at,
+            unfed,
+            opening,
+            paused,
+        }
     }
 
     pub fn add(&mut self, index: Arc<FedIndex>) {
@@ -160,7 +175,7 @@ impl FeedGroup {
             FeedState::Waiting { due, .. } => Some(*due),
             _ => None,
         };
-        match self.unfed > 0 && self.opening < OPENING_MAX {
+        match self.unfed + self.paused > 0 && self.opening < OPENING_MAX {
             false => None,
             true => self.vbuckets.iter().filter_map(due).min(),
         }
@@ -170,6 +185,7 @@ impl FeedGroup {
     pub fn seqno(&self, vbid: Vbid) -> Option<Seqno> {
         match self.vbuckets.get(usize::from(vbid.0)) {
             Some(FeedState::Streaming(open)) => Some(open.reached()),
+            Some(FeedState::Waiting { from, fed: Some(_), .. }) => Some(from.seqno),
             _ => None,
         }
     }
@@ -179,7 +195,9 @@ impl FeedGroup {
     pub fn describe(&self) -> String {
         let text = |state: &FeedState| match state {
             FeedState::Absent => "absent".to_owned(),
-            FeedState::Waiting { due, from } => format!("waiting {due:?} {:?}", from.seqno),
+            FeedState::Waiting { due, from, fed } => {
+                format!("waiting {due:?} {:?} {fed:?}", from.seqno)
+            }
             FeedState::Streaming(open) => {
                 let (stats, target, fed) = (open.stream.stats(), open.target, open.is_fed);
                 format!("{target:?} fed {fed} change {} {stats:?}", open.has_change)
@@ -204,12 +222,17 @@ impl FeedGroup {
                 {
                     continue;
                 }
-                FeedState::Waiting { .. } if is_served => continue,
+                FeedState::Waiting { fed, .. }
+                    if is_served && fed.is_none_or(|fed| fed == vbucket.incarnation()) =>
+                {
+                    continue;
+                }
                 FeedState::Absent if !is_served => continue,
-                _ if is_served => FeedState::Waiting { due: now, from: FeedPosition::default() },
+                _ if is_served => waiting_at_the_beginning(now),
                 _ => FeedState::Absent,
             };
-            *has_lost |= matches!(state, FeedState::Streaming(_));
+            *has_lost |=
+                matches!(state, FeedState::Streaming(_) | FeedState::Waiting { fed: Some(_), .. });
             *state = next;
         }
         self.count_unfed();
@@ -219,11 +242,12 @@ impl FeedGroup {
     }
 
     fn count_unfed(&mut self) {
-        (self.unfed, self.opening) = (0, 0);
+        (self.unfed, self.opening, self.paused) = (0, 0, 0);
         for state in &self.vbuckets {
             match state {
                 FeedState::Absent => {}
-                FeedState::Waiting { .. } => self.unfed += 1,
+                FeedState::Waiting { fed: Some(_), .. } => self.paused += 1,
+                FeedState::Waiting { fed: None, .. } => self.unfed += 1,
                 FeedState::Streaming(open) => {
                     self.unfed += usize::from(!open.is_fed);
                     self.opening += usize::from(!open.is_fed);
@@ -235,8 +259,8 @@ impl FeedGroup {
     /// Opens streams that are due, and applies changes of those that are ready.
     pub fn turn(&mut self, now: Instant) -> TurnReport {
         let mut report = TurnReport::default();
-        if self.unfed > 0 {
-            self.open_due(now);
+        if self.unfed + self.paused > 0 {
+            self.open_due(now, &mut report);
         }
         for at in self.ready.take() {
             // One obstacle at a time; the others keep their turn.
@@ -248,31 +272,42 @@ impl FeedGroup {
                 Some(_) => self.ready.set(at),
             }
         }
-        if self.unfed > 0 || report.has_lost {
+        if self.unfed + self.paused > 0 || report.has_lost {
             self.count_unfed();
         }
         report
     }
 
-    fn open_due(&mut self, now: Instant) {
+    fn open_due(&mut self, now: Instant, report: &mut TurnReport) {
         let mut opening = self.opening;
         for at in 0..self.vbuckets.len() {
             if opening >= OPENING_MAX {
                 return;
             }
-            if let FeedState::Waiting { due, from } = self.vbuckets[at]
+            if let FeedState::Waiting { due, from, fed } = self.vbuckets[at]
                 && due <= now
             {
-                self.vbuckets[at] = self.opened(at, from, now);
-                if let FeedState::Streaming(open) = &self.vbuckets[at] {
-                    opening += usize::from(!open.is_fed);
-                    self.ready.set(at);
-                }
+                self.vbuckets[at] = self.opened(at, (from, fed), now);
+                let is_fed = match &self.vbuckets[at] {
+                    FeedState::Streaming(open) => {
+                        opening += usize::from(!open.is_fed);
+                        self.ready.set(at);
+                        open.is_fed
+                    }
+                    FeedState::Waiting { fed, .. } => fed.is_some(),
+                    FeedState::Absent => false,
+                };
+                report.has_lost |= fed.is_some() && !is_fed;
             }
         }
     }
 
-    fn opened(&self, at: usize, from: FeedPosition, now: Instant) -> FeedState {
+    fn opened(
+        &self,
+        at: usize,
+        (from, fed): (FeedPosition, Option<u64>),
+        now: Instant,
+    ) -> FeedState {
         let vbucket = &self.bucket.vbuckets()[at];
         let (incarnation, target) = (vbucket.incarnation(), vbucket.high_seqno());
         let request = StreamRequest {
@@ -295,17 +330,17 @@ impl FeedGroup {
                     incarnation,
                     applied: FeedPosition { seqno: from.seqno, uuid },
                     target,
-                    is_fed: target <= from.seqno,
+                    is_fed: fed == Some(incarnation) || target <= from.seqno,
                     has_change: false,
                 };
                 FeedState::Streaming(Box::new(open))
             }
             // The history of the position has ended.
             Err(StreamOpenError::Rollback(_) | StreamOpenError::Range) => {
-                FeedState::Waiting { due: now, from: FeedPosition::default() }
+                waiting_at_the_beginning(now)
             }
             // Not served, loading, or short of memory: the next examination or attempt tells.
-            Ok(_) | Err(_) => FeedState::Waiting { due: now + PAUSE, from },
+            Ok(_) | Err(_) => FeedState::Waiting { due: now + PAUSE, from, fed },
         }
     }
 
@@ -314,7 +349,7 @@ impl FeedGroup {
         let FeedGroup { vbuckets, indexes, documents, ready, .. } = self;
         let Some(FeedState::Streaming(open)) = vbuckets.get_mut(at) else { return };
         let mut left = TURN_DOCUMENTS;
-        let lost = loop {
+        let next = loop {
             if left == 0 {
                 ready.set(at);
                 break None;
@@ -326,12 +361,12 @@ impl FeedGroup {
                 }
                 Ok(ApplyOutcome::Idle) => break None,
                 Ok(ApplyOutcome::End(StreamEndReason::BackfillFailed)) => {
-                    break Some((now + FAILURE_PAUSE, open.applied));
+                    break Some(open.paused(now));
                 }
-                Ok(ApplyOutcome::End(_)) => break Some((now, FeedPosition::default())),
+                Ok(ApplyOutcome::End(_)) => break Some(waiting_at_the_beginning(now)),
                 // Others may wait for the memory that the stream holds.
                 Err(Obstacle::Busy) if open.stream.holds_granted() => {
-                    break Some((now + FAILURE_PAUSE, open.applied));
+                    break Some(open.paused(now));
                 }
                 Err(obstacle) => {
                     ready.set(at);
@@ -343,11 +378,18 @@ impl FeedGroup {
             }
         };
         open.is_fed |= open.reached() >= open.target;
-        if let Some((due, from)) = lost {
-            vbuckets[at] = FeedState::Waiting { due, from };
-            report.has_lost = true;
-            // A change of ownership may be the reason.
-            self.examined_at = None;
+        match next {
+            None => {}
+            Some(paused @ FeedState::Waiting { fed: Some(_), .. }) => {
+                vbuckets[at] = paused;
+                self.paused += 1;
+            }
+            Some(lost) => {
+                vbuckets[at] = lost;
+                report.has_lost = true;
+                // A change of ownership may be the reason.
+                self.examined_at = None;
+            }
         }
     }
 
@@ -367,6 +409,11 @@ impl FeedGroup {
     }
 }
 
+/// The state of a vbucket that is fed from its beginning.
+fn waiting_at_the_beginning(due: Instant) -> FeedState {
+    FeedState::Waiting { due, from: FeedPosition::default(), fed: None }
+}
+
 enum ApplyOutcome {
     Changes(usize),
     Idle,
@@ -374,6 +421,13 @@ enum ApplyOutcome {
 }
 
 impl FeedStream {
+    /// The state of its vbucket while it is closed for a while.
+    fn paused(&self, now: Instant) -> FeedState {
+        let is_fed = self.is_fed || self.reached() >= self.target;
+        let fed = is_fed.then_some(self.incarnation);
+        FeedState::Waiting { due: now + FAILURE_PAUSE, from: self.applied, fed }
+    }
+
     /// All changes up to here are applied.
     fn reached(&self) -> Seqno {
         match self.has_change {

@@ -4,6 +4,8 @@
 //! they have all documents. Invariants:
 //! - [`FeedProgress::is_complete`] is true only while every served vbucket was fed with its present
 //!   history: a change of ownership ends that before the vbucket serves;
+//! - a seqno belongs to the history that its vbucket had when [`FeedProgress`] was complete, so
+//!   [`FeedProgress::has_all`] compares seqnos only then;
 //! - a waiting statement wakes the feed, so it never waits for the feed's sleep to end.
 
 use std::sync::Arc;
@@ -50,7 +52,21 @@ impl FeedProgress {
 
     /// Whether indexes that are online have all documents.
     pub fn is_complete(&self) -> bool {
-        self.complete_at.load(Ordering::SeqCst) == self.bucket.ownership_changes()
+        self.complete_changes().is_some()
+    }
+
+    /// The number of ownership changes, while indexes that are online have all documents.
+    fn complete_changes(&self) -> Option<u64> {
+        let changes = self.bucket.ownership_changes();
+        (self.complete_at.load(Ordering::SeqCst) == changes).then_some(changes)
+    }
+
+    /// Whether indexes that are online have all documents and the changes up to these seqnos.
+    pub fn has_all(&self, wanted: &[(Vbid, Seqno)]) -> bool {
+        let before = self.complete_changes();
+        before.is_some()
+            && wanted.iter().all(|(vbid, seqno)| self.seqno(*vbid) >= *seqno)
+            && self.complete_changes() == before
     }
 
     pub(super) fn set_complete(&self, ownership_changes: Option<u64>) {

@@ -6,9 +6,8 @@
 //! index costs a second cursor only while it is built.
 //!
 //! Invariants: an index joins only with the changes of every vbucket that the online group has; an
-//! index whose entries do not fit is swept, then given time, and then goes offline; a turn does a
-//! bounded amount of work, but for the sweep of an index that is full. A thread (`consumer`)
-//! drives the turns.
+//! index whose entries do not fit is swept, then given time, and then goes offline, whatever other
+//! indexes lack; a turn does a bounded amount of work. A thread (`consumer`) drives the turns.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,7 +46,10 @@ pub(super) enum FeedTurn {
 /// An index that lacks memory.
 struct FullIndex {
     index: Arc<FedIndex>,
+    /// Since then it has been swept and lacks memory.
     since: Instant,
+    /// It may have stale entries, which are not looked for yet.
+    needs_sweep: bool,
 }
 
 /// See the module text.
@@ -59,7 +61,8 @@ pub(super) struct IndexFeed {
     online: FeedGroup,
     build: Option<FeedGroup>,
     waiting: Vec<Arc<FedIndex>>,
-    full: Option<FullIndex>,
+    /// Those that lacked memory since the last turn without an obstacle.
+    full: Vec<FullIndex>,
     /// The index that is swept, and where its sweep continues.
     sweep: Option<(Arc<FedIndex>, Vec<u8>)>,
     /// The log has a line that the online indexes are fed again.
@@ -83,7 +86,7 @@ impl IndexFeed {
             online,
             build: None,
             waiting: Vec::new(),
-            full: None,
+            full: Vec::new(),
             sweep: None,
             is_interrupted: false,
         }
@@ -97,7 +100,7 @@ impl IndexFeed {
     /// Feeds an index no longer.
     pub fn remove(&mut self, index: &Arc<FedIndex>) {
         self.waiting.retain(|known| !Arc::ptr_eq(known, index));
-        self.full.take_if(|full| Arc::ptr_eq(&full.index, index));
+        self.full.retain(|full| !Arc::ptr_eq(&full.index, index));
         self.sweep.take_if(|(swept, _)| Arc::ptr_eq(swept, index));
         let is_built = self.build.as_mut().is_some_and(|build| build.remove(index));
         if is_built && self.build.as_ref().is_some_and(FeedGroup::is_empty) {
@@ -149,7 +152,11 @@ impl IndexFeed {
                 // Entries of documents that are gone.
                 self.online.indexes().for_each(|index| index.entries.request_sweep());
             }
-            self.publish(&report.touched);
+            match report.has_lost {
+                // A vbucket that is fed again has no seqno that statements may rely on.
+                true => self.publish_all(),
+                false => self.publish(&report.touched),
+            }
         }
         if let Some(mut build) = self.build.take() {
             is_settled &= build.examine(now, &mut false);
@@ -162,11 +169,11 @@ impl IndexFeed {
         let is_full = report.full.is_some();
         match report.full {
             Some(index) => self.free_memory(index, now),
-            None => self.full = None,
+            None => self.full.clear(),
         }
         let sweeps = self.sweep_blocks();
         self.progress.end_turn();
-        if !is_settled || is_full {
+        if !is_settled || is_full && !sweeps {
             return FeedTurn::Idle(Some(now + FULL_PAUSE));
         }
         let can_build = self.build.is_none() && !self.waiting.is_empty();
@@ -179,13 +186,16 @@ impl IndexFeed {
         FeedTurn::Idle(due.into_iter().flatten().min())
     }
 
+    fn publish_all(&mut self) {
+        let all: Vec<usize> = (0..self.bucket.vbuckets().len()).collect();
+        self.publish(&all);
+    }
+
     /// Tells statements how far the online group is, in vbuckets that have changed.
     fn publish(&mut self, touched: &[usize]) {
         for at in touched {
             let vbid = Vbid(*at as u16);
-            if let Some(seqno) = self.online.seqno(vbid) {
-                self.progress.set_seqno(vbid, seqno);
-            }
+            self.progress.set_seqno(vbid, self.online.seqno(vbid).unwrap_or_default());
         }
         let complete_at = self.online.complete_at();
         self.progress.set_complete(complete_at);
@@ -217,8 +227,7 @@ impl IndexFeed {
         if self.online.is_empty() {
             let indexes: Vec<_> = build.indexes().cloned().collect();
             self.online = build;
-            let all: Vec<usize> = (0..self.bucket.vbuckets().len()).collect();
-            self.publish(&all);
+            self.publish_all();
             indexes.iter().for_each(|index| index.go_online());
             return None;
         }
@@ -235,17 +244,19 @@ impl IndexFeed {
 
     /// Removes stale entries of an index that is full, gives the pager time, and gives up then.
     fn free_memory(&mut self, index: Arc<FedIndex>, now: Instant) {
-        let is_known = self.full.as_ref().is_some_and(|full| Arc::ptr_eq(&full.index, &index));
-        if !is_known {
-            if index.entries.may_have_stale() {
-                let keyspace = (self.reader)(index.collection);
-                index.entries.sweep(&*keyspace, &|| false);
+        let is_swept = self.sweep.as_ref().is_some_and(|(swept, _)| Arc::ptr_eq(swept, &index));
+        match self.full.iter_mut().find(|full| Arc::ptr_eq(&full.index, &index)) {
+            None => {
+                let needs_sweep = index.entries.may_have_stale();
+                self.full.push(FullIndex { index, since: now, needs_sweep });
+                return;
             }
-            self.full = Some(FullIndex { index, since: now });
-            return;
-        }
-        if self.full.as_ref().is_some_and(|full| now.duration_since(full.since) < FULL_WAIT) {
-            return;
+            Some(full) if full.needs_sweep || is_swept => {
+                full.since = now;
+                return;
+            }
+            Some(full) if now.duration_since(full.since) < FULL_WAIT => return,
+            Some(_) => {}
         }
         self.remove(&index);
         index.go_offline(self.shortage());
@@ -269,8 +280,12 @@ impl IndexFeed {
     /// Removes stale entries of an index that may have many. True while there are more to look at.
     fn sweep_blocks(&mut self) -> bool {
         if self.sweep.is_none() {
-            let needy = self.online.indexes().find(|index| index.entries.needs_sweep()).cloned();
-            self.sweep = needy.map(|index| (index, Vec::new()));
+            let full = self.full.iter_mut().find(|full| full.needs_sweep).map(|full| {
+                full.needs_sweep = false;
+                Arc::clone(&full.index)
+            });
+            let needy = || self.online.indexes().find(|index| index.entries.needs_sweep()).cloned();
+            self.sweep = full.or_else(needy).map(|index| (index, Vec::new()));
         }
         let Some((index, mut from)) = self.sweep.take() else { return false };
         let keyspace = (self.reader)(index.collection);

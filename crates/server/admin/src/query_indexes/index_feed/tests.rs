@@ -1,6 +1,8 @@
 //! The feed against a model: after it has caught up, an index has exactly the entries of the
 //! documents, whatever happened before. Every step is driven by hand and decided by a seed.
 
+mod obstacles;
+
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
