@@ -52,9 +52,17 @@ const NOT_BUILT: u32 = 5000;
 struct BucketIndexes {
     bucket: Weak<BucketHandle>,
     stored: Vec<StoredIndex>,
-    /// Those with entries, by id, and those that cannot have any, with the reason.
-    built: HashMap<String, std::result::Result<Arc<FedIndex>, String>>,
+    /// Those with entries, by id, and those that cannot have any.
+    built: HashMap<String, std::result::Result<Arc<FedIndex>, BuildRejection>>,
     consumer: Option<Arc<FeedConsumer>>,
+}
+
+/// Why an index has no entries.
+#[derive(Clone)]
+struct BuildRejection {
+    reason: String,
+    /// It may be built later as it is.
+    may_retry: bool,
 }
 
 /// See the module text.
@@ -100,7 +108,7 @@ impl QueryIndexes {
             if let Some(built) = indexes.built.get(&stored.id) {
                 let (state, reason) = match built {
                     Ok(index) => index.shown_state(),
-                    Err(reason) => ("offline", Some(reason.clone())),
+                    Err(rejection) => ("offline", Some(rejection.reason.clone())),
                 };
                 (definition.state, definition.reason) = (state.to_owned(), reason);
             }
@@ -177,7 +185,7 @@ impl QueryIndexes {
         };
         let (index, consumer) = match found {
             None => return Ok(()),
-            Some((Err(reason), _)) => return Err(not_built(name, &reason)),
+            Some((Err(rejection), _)) => return Err(not_built(name, &rejection.reason)),
             Some((Ok(index), consumer)) => (index, consumer),
         };
         loop {
@@ -239,8 +247,8 @@ impl QueryIndexes {
         }
     }
 
-    /// Loads the definitions of buckets that have come, and forgets buckets and collections that
-    /// have gone.
+    /// Loads the definitions of buckets that have come, forgets buckets and collections that have
+    /// gone, and builds indexes that were refused memory or a thread.
     pub fn tend(&self, server: &ServerContext) {
         for handle in server.buckets.list() {
             let mut buckets = self.buckets.lock();
@@ -249,6 +257,7 @@ impl QueryIndexes {
                 && let Ok(indexes) = self.loaded(&mut buckets, &handle, &server.connections.memory)
             {
                 indexes.build(&handle, &server.connections.memory);
+                indexes.retry(&handle);
             }
         }
         self.forget_deleted();
@@ -373,12 +382,27 @@ impl BucketIndexes {
         for stored in missing {
             let Some(name) = names.get(&stored.collection) else { continue };
             let built = begin_build(handle, consumer, stored, name);
-            if let Err(reason) = &built {
+            if let Err(BuildRejection { reason, .. }) = &built {
                 let (bucket, index) = (handle.name(), stored.name.as_str());
                 let (collection, state) = (stored.collection, "offline");
                 tracing::warn!(bucket, collection, index, state, reason, "an index has no entries");
             }
             self.built.insert(stored.id.clone(), built);
+        }
+    }
+
+    /// Begins to build the indexes that were refused memory or a thread.
+    fn retry(&mut self, handle: &Arc<BucketHandle>) {
+        let BucketIndexes { stored, built, consumer: Some(consumer), .. } = self else { return };
+        let names = keyspaces_of(handle);
+        for (id, rejected) in built.iter_mut() {
+            let may_retry = rejected.as_ref().is_err_and(|rejection| rejection.may_retry);
+            if may_retry
+                && let Some(stored) = stored.iter().find(|stored| stored.id == *id)
+                && let Some(name) = names.get(&stored.collection)
+            {
+                *rejected = begin_build(handle, consumer, stored, name);
+            }
         }
     }
 
@@ -397,17 +421,20 @@ fn begin_build(
     consumer: &Arc<FeedConsumer>,
     stored: &StoredIndex,
     name: &KeyspaceName,
-) -> std::result::Result<Arc<FedIndex>, String> {
+) -> std::result::Result<Arc<FedIndex>, BuildRejection> {
     let definition = stored.definition(name.clone());
     let Some(memory) = IndexReservation::new(handle.bucket(), &definition) else {
-        return Err("the bucket has no memory for it; raise the quota or drop indexes, then run \
-                    BUILD INDEX"
-            .to_owned());
+        let reason = "the bucket has no memory for it now; it is built when there is some: raise \
+                      the quota or drop indexes";
+        return Err(BuildRejection { reason: reason.to_owned(), may_retry: true });
     };
-    let entries =
-        DocumentIndex::new(definition, Arc::new(memory)).map_err(|error| error.msg.clone())?;
+    let entries = DocumentIndex::new(definition, Arc::new(memory))
+        .map_err(|error| BuildRejection { reason: error.msg.clone(), may_retry: false })?;
     let collection = CollectionId(stored.collection);
     let index = Arc::new(FedIndex::new(collection, entries, Arc::clone(&consumer.progress)));
-    consumer.add(Arc::clone(&index)).map_err(|error| format!("no thread for it: {error}"))?;
+    consumer.add(Arc::clone(&index)).map_err(|error| {
+        let reason = format!("the system has no thread for it now ({error}); it is built then");
+        BuildRejection { reason, may_retry: true }
+    })?;
     Ok(index)
 }
