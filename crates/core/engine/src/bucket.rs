@@ -197,6 +197,12 @@ impl Bucket {
         vbucket.ok_or(OperationRejection::NotMyVbucket)
     }
 
+    /// A vbucket that serves clients on this node, or that is a copy of another node's.
+    pub fn readable_vbucket(&self, vbid: Vbid) -> Result<&VBucket, OperationRejection> {
+        let is_readable = |vbucket: &&VBucket| vbucket.is_serving() || vbucket.is_replica();
+        self.vbucket(vbid).filter(is_readable).ok_or(OperationRejection::NotMyVbucket)
+    }
+
     /// The context of an operation at `now`.
     #[inline]
     pub fn context(&self, now: Timestamp) -> Context<'_> {

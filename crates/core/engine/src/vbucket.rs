@@ -55,6 +55,7 @@ mod pending;
 mod reading;
 mod removing;
 mod replica;
+mod replica_reading;
 mod sampling;
 mod shared_table;
 mod stats;

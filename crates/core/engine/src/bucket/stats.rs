@@ -157,7 +157,10 @@ impl Bucket {
         self.core.store().get(vbid, key, &mut unlimited, &mut |record| {
             // At time 0 nothing has expired, so the look-up changes nothing.
             let context = self.context(Timestamp::default());
-            let memory = self.vbucket(vbid).map(|vbucket| vbucket.get_meta(&context, key));
+            let memory = self.vbucket(vbid).map(|vbucket| match vbucket.is_replica() {
+                true => vbucket.get_replica_meta(&context, key),
+                false => vbucket.get_meta(&context, key),
+            });
             let memory = match memory {
                 Some(MetaOutcome::Found(item, _)) => Some(item),
                 Some(MetaOutcome::Miss | MetaOutcome::Refused(_)) | None => None,

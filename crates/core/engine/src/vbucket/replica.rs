@@ -27,9 +27,8 @@ use super::{FAILED, LOADING, REPLICA, REPLICA_LOADING, VBucket, push_history};
 use crate::checkpoint::{ReplicatedVersion, StreamWaker};
 use crate::datatype;
 use crate::hash_table::KeyHash;
-use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::item::{ItemFields, NewItem};
 use crate::limits::{REPLICATED_REV_SEQNO_MAX, REPLICATED_SEQNO_MAX};
-use crate::outcome::{GetOutcome, OperationRejection};
 use crate::system_event::ManifestEvent;
 
 /// A version of a document as the active has it.
@@ -331,32 +330,6 @@ impl VBucket {
         let mut own = self.failover_table.lock();
         *own = table.iter().take(crate::limits::FAILOVER_ENTRIES_MAX).copied().collect();
         self.uuid.store(own.first().map_or(0, |entry| entry.uuid.0), Ordering::Release);
-    }
-
-    /// A document of a replica, whatever its active has not sent yet. An expired document
-    /// is a miss, and stays.
-    pub fn get_replica(&self, context: &Context<'_>, key: DocKey<'_>) -> GetOutcome {
-        let hash = self.table.seed().hash(key);
-        let table = self.table.lock();
-        if !self.is_replica() {
-            return GetOutcome::Refused(OperationRejection::NotMyVbucket);
-        }
-        if !context.knows(key.collection) {
-            return GetOutcome::Refused(OperationRejection::UnknownCollection);
-        }
-        let found = table.index.get(hash, key).map(ItemRef::clone_for_use);
-        drop(table);
-        match found {
-            Some(item) if item.is_live(context.now.unix_s()) => match item.is_evicted() {
-                true => GetOutcome::Refused(OperationRejection::NeedsFetch),
-                false => GetOutcome::Hit(item),
-            },
-            Some(_) => GetOutcome::Miss,
-            None if self.is_absence_uncertain() && context.memory.may_be_stored(self.id, key) => {
-                GetOutcome::Refused(OperationRejection::NeedsFetch)
-            }
-            None => GetOutcome::Miss,
-        }
     }
 
     /// The state with which the store has to know the vbucket before it becomes a copy with what

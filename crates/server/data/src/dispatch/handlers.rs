@@ -51,6 +51,7 @@ const fn handler(opcode: Opcode) -> Option<Handler> {
         Get | Getq => reads::get,
         Set | Setq => writes::set,
         Getk | Getkq => reads::get_with_key,
+        GetReplica => reads::get_replica,
         Gat | Gatq => reads::get_and_touch,
         GetLocked => locks::get_locked,
         UnlockKey => locks::unlock,

@@ -50,7 +50,7 @@ pub(super) fn observe<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let mut rest = req.frame.value;
     while !rest.is_empty() {
         let (one, behind) = next_asked(req, rest).ok_or(CUT_OFF)?;
-        req.bucket().serving_vbucket(one.vbid)?;
+        req.bucket().readable_vbucket(one.vbid)?;
         req.demand(one.collection, Privilege::MetaRead.into())?;
         if asked.len() == KEYS_MAX {
             return Err(Rejection::Because(Status::Einval, "more than 1024 keys"));
@@ -97,7 +97,11 @@ fn state_of(
 ) -> Result<(u8, u64), Status> {
     let bucket = handle.bucket();
     let vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
-    match vbucket.get_meta(&bucket.context(now), key) {
+    let found = match vbucket.is_replica() {
+        true => vbucket.get_replica_meta(&bucket.context(now), key),
+        false => vbucket.get_meta(&bucket.context(now), key),
+    };
+    match found {
         MetaOutcome::Found(item, cas) => {
             let is_persisted = item.seqno() <= vbucket.persisted_seqno();
             let state = match (item.is_deleted(), is_persisted) {

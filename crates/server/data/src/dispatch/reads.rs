@@ -65,6 +65,28 @@ fn read<'a>(req: &mut Request<'a>, shown: &'a [u8]) -> Outcome<'a> {
     Ok(HandlerReply::Document { item, cas, key: shown })
 }
 
+/// GetReplica: the document as a copy of another node's vbucket has it.
+pub(super) fn get_replica<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let document = req.locate()?;
+    let found = document.vbucket(req)?.get_replica(&req.context(), document.key);
+    if let GetOutcome::Hit(item) = &found {
+        req.reserve_in_place(item)?;
+    }
+    req.count(|counters| &counters.cmd_get);
+    match found {
+        GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
+            req.counters().get_hits.add(1);
+            req.collection_counters(document.key.collection).gets.add(1);
+            Ok(HandlerReply::Document { cas: item.cas(), item, key: &[] })
+        }
+        GetOutcome::Refused(refused) => Err(refused.into()),
+        GetOutcome::Miss => {
+            req.counters().get_misses.add(1);
+            Ok(HandlerReply::Miss { key: &[] })
+        }
+    }
+}
+
 /// Gat. The answer to memcached's GATK, which has another opcode, repeats the key.
 pub(super) fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let document = req.locate()?;
@@ -118,7 +140,7 @@ pub(super) fn get_meta<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     Ok(HandlerReply::Extras { cas, extras })
 }
 
-/// ObserveSeqno: how far a vbucket is persisted. A client that names an earlier history of the
+/// ObserveSeqno: how far a vbucket, or a copy of it, is persisted. A client that names an earlier history of the
 /// vbucket also learns where that history ended, and so which of its writes may be lost.
 pub(super) fn observe_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     const NO_UUID: Rejection =
@@ -131,7 +153,7 @@ pub(super) fn observe_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         Rejection::Because(Status::Etmpfail, "the bucket was emptied; ask for the failover log");
     let uuid = <[u8; 8]>::try_from(req.frame.value).map_err(|_| NO_UUID)?;
     let vbid = req.named_vbucket();
-    let vbucket = req.bucket().serving_vbucket(vbid)?;
+    let vbucket = req.bucket().readable_vbucket(vbid)?;
     let (stats, table) = (vbucket.stats(), vbucket.failover_table());
     let asked = VbUuid(u64::from_be_bytes(uuid));
     // Newest first: the history at an index ended where the one before it in the table began.

@@ -259,7 +259,7 @@ pub(super) const fn find(opcode: Opcode) -> Option<Rule> {
     use RequiredAccess::{Admin, Anybody, Authenticated, Somewhere};
     use Silence::{OnMiss, OnSuccess};
     Some(match opcode {
-        Get | Getk => GET,
+        Get | Getk | GetReplica => GET,
         Getq | Getkq => GET.quiet(OnMiss),
         Set | Replace => SET,
         Setq | Replaceq => SET.quiet(OnSuccess),

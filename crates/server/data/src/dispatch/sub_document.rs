@@ -19,7 +19,7 @@ mod virtual_attributes;
 use std::borrow::Cow;
 
 use oribi_auth::{Privilege, PrivilegeSet};
-use oribi_engine::{ItemRef, OperationRejection, ReadTarget, RewriteOutcome, VersionOutcome};
+use oribi_engine::{ItemRef, ReadTarget, RewriteOutcome, VersionOutcome};
 use oribi_protocol::limits::{FRAME_BYTES_MAX, HEADER_BYTES};
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, LOOKUP_HEAD_BYTES, mutation_failure};
@@ -78,12 +78,12 @@ fn answer_lookup<'a>(req: &mut Request<'a>, paths: Result<PathRequest<'a>, Statu
     let document = req.locate()?;
     let paths = paths?;
     demand_rights(req, document, &paths, SubDocumentKind::Lookup)?;
-    if paths.has(DocFlags::REPLICA_READ) {
-        // No node has replicas, and an active vbucket is no replica.
-        return Err(OperationRejection::NotMyVbucket.into());
-    }
     let key = document.key;
-    let outcome = document.vbucket(req)?.read_version(&req.context(), key, sought(&paths));
+    let vbucket = document.vbucket(req)?;
+    let outcome = match paths.has(DocFlags::REPLICA_READ) {
+        true => vbucket.read_replica(&req.context(), key, sought(&paths)),
+        false => vbucket.read_version(&req.context(), key, sought(&paths)),
+    };
     if let VersionOutcome::Found(item, _) = &outcome {
         req.reserve_answer(held_by_answer(&paths, item))?;
     }

@@ -16,6 +16,7 @@ mod observing;
 mod privileges;
 mod quiet;
 mod range_scan;
+mod replicas;
 mod stats;
 mod stream;
 mod text;

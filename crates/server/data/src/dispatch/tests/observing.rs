@@ -18,7 +18,7 @@ use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
 /// State and CAS of each key in the answer to OBSERVE.
-fn observe(client: &mut Client, keys: &[&[u8]]) -> Vec<(u8, u64)> {
+pub(super) fn observe(client: &mut Client, keys: &[&[u8]]) -> Vec<(u8, u64)> {
     let mut value = Vec::new();
     for key in keys {
         value.extend(about(Opcode::Get, key).vbid.0.to_be_bytes());

@@ -345,10 +345,8 @@ fn document_macros_describe_the_previous_version() {
     assert_eq!(attribute(&mut client, "_t.flags").as_deref(), Ok("0"));
 }
 
-// Compat (Sub-document operations): A replica read answers "not my vbucket", because there are no
-// replicas
 #[test]
-fn a_replica_is_not_here() {
+fn an_active_vbucket_answers_no_replica_read() {
     let mut client = client_with_attributes();
     let read = |client: &mut Client| {
         let parts =
