@@ -2,7 +2,8 @@
 //!
 //! Owns: carrying out what `copies`, `repair` and `failover` decide. Actions that wait for a disk
 //! run in one background task for each bucket; the next tick sees what they did. Invariant: a
-//! background task begins to serve only while the lease of the session in which it began holds.
+//! background task begins to serve only while the lease of the session in which it began holds, and
+//! while no tick has released the vbucket's key since.
 //! When the revisions of agreement go back, this node serves no copy until it is restarted.
 
 mod failover;
@@ -20,11 +21,13 @@ use tokio::task::JoinHandle;
 use crate::agent::{Agent, ClusterView, understood};
 use crate::agreement::{AgreementError, AgreementRecord, RecordChange, RecordComparison};
 use crate::buckets::SharedBucket;
-use crate::copies::record::{NodeReport, RecordStep};
+use crate::copies::record::{FailoverRequest, NodeReport, RecordStep};
 use crate::copies::role::{KeyHolder, RoleAction, RoleInput, actions};
+use crate::copies::tasks::ServePermits;
 use crate::copies::{CopyFailure, LocalCopy, VbucketCopies};
 use crate::leading::BucketOutline;
 use crate::lease::NodeLease;
+use crate::member::failover_limit_s;
 use crate::records::VbucketPlace;
 use crate::signals::LeaveStage;
 use crate::topology::{Placement, TopologyNode};
@@ -32,6 +35,9 @@ use failover::{FailoverStep, next_step};
 
 /// Records of one transaction, which compares two keys for each: etcd allows 128.
 const TRANSACTION_RECORDS: usize = 60;
+
+/// The leader withdraws a request after this many times the longest wait of an operator.
+const LEFT_BEHIND_LIMITS: u64 = 2;
 
 /// An action that waits for the disk.
 struct CopyWork {
@@ -68,11 +74,17 @@ impl Agent {
         }
         self.commit(&leads, &repair::steps(&self.keys, view)).await?;
         let Some((request, revision)) = &view.failover else { return Ok(()) };
-        if request.refused.is_some() {
-            return Ok(());
-        }
         let key = self.keys.failover();
-        let change = match next_step(&self.keys, view, request) {
+        let is_left_behind = self.is_left_behind(*revision);
+        let step = match &request.refused {
+            Some(_) => FailoverStep::Wait,
+            None => next_step(&self.keys, view, request),
+        };
+        let change = match step {
+            FailoverStep::Wait if is_left_behind => {
+                tracing::info!(node = request.node, "withdraws a failover that nobody waits for");
+                RecordChange::delete(key.clone())
+            }
             FailoverStep::Wait => return Ok(()),
             FailoverStep::Promote(steps) => {
                 tracing::info!(node = request.node, vbuckets = steps.len(), "promotes copies");
@@ -88,6 +100,21 @@ impl Agent {
         };
         let unchanged = RecordComparison::ModifiedAt(key, *revision);
         self.agreement.transact(&[leads, unchanged], &[change], self.limit()).await.map(drop)
+    }
+
+    /// True when the request of this revision is here for longer than its operator waits.
+    fn is_left_behind(&mut self, revision: i64) -> bool {
+        let now_ns = self.lease.now_ns();
+        match self.copies.failover_seen {
+            Some((seen, since_ns)) if seen == revision => {
+                let limit_s = failover_limit_s(self.settings.lease_s) * LEFT_BEHIND_LIMITS;
+                now_ns.saturating_sub(since_ns) >= limit_s * 1_000_000_000
+            }
+            _ => {
+                self.copies.failover_seen = Some((revision, now_ns));
+                false
+            }
+        }
     }
 
     /// Commits steps together; one by one where another node was faster.
@@ -137,7 +164,11 @@ impl Agent {
             }
             let work = self.follow_records(view, (&**handle, &local), (node, may_serve)).await?;
             if !work.is_empty() && !self.copies.running.contains_key(handle.uuid()) {
-                let task = self.work_off(Arc::clone(handle), work);
+                let permits = self.copies.permits(handle.uuid());
+                for one in work.iter().filter(|one| one.action == RoleAction::Serve) {
+                    permits.grant(one.vbid, one.record.epoch);
+                }
+                let task = self.work_off((Arc::clone(handle), permits), work);
                 let running = self.copies.running.insert(handle.uuid().to_owned(), task);
                 assert!(running.is_none(), "one task works on the copies of a bucket");
             }
@@ -189,7 +220,7 @@ impl Agent {
 
     /// Does what needs no disk, and returns the rest.
     async fn follow_records(
-        &self,
+        &mut self,
         view: &ClusterView,
         (handle, local): (&dyn SharedBucket, &[LocalCopy]),
         (node, may_serve): (Option<u16>, bool),
@@ -197,7 +228,7 @@ impl Agent {
         let Some(copies) = handle.copies() else { return Ok(Vec::new()) };
         let local: BTreeMap<Vbid, &LocalCopy> = local.iter().map(|one| (one.vbid, one)).collect();
         let (mut work, mut released, mut taken) = (Vec::new(), Vec::new(), Vec::new());
-        let mut lost = 0;
+        let (mut lost, permits) = (0, self.copies.permits(handle.uuid()));
         for vbid in (0..handle.bucket().config().vbuckets).map(Vbid) {
             let place = VbucketPlace { uuid: handle.uuid().to_owned(), vbid };
             let entry = view.copies.get(&place);
@@ -213,8 +244,13 @@ impl Agent {
                 may_serve,
             };
             for action in actions(&input) {
+                if matches!(action, RoleAction::StopServing | RoleAction::ReleaseKey) {
+                    // Work under way may have begun to serve since, or be about to.
+                    permits.withdraw(vbid);
+                    copies.stop_serving(vbid);
+                }
                 match (action, entry) {
-                    (RoleAction::StopServing, _) => copies.stop_serving(vbid),
+                    (RoleAction::StopServing, _) => {}
                     (RoleAction::ReleaseKey, _) => {
                         released.push(self.keys.held(handle.name(), handle.uuid(), vbid));
                     }
@@ -263,7 +299,11 @@ impl Agent {
         }
     }
 
-    fn work_off(&self, handle: Arc<dyn SharedBucket>, work: Vec<CopyWork>) -> JoinHandle<()> {
+    fn work_off(
+        &self,
+        (handle, permits): (Arc<dyn SharedBucket>, Arc<ServePermits>),
+        work: Vec<CopyWork>,
+    ) -> JoinHandle<()> {
         let (wake, lease, session) =
             (Arc::clone(&self.wake), Arc::clone(&self.lease), self.session);
         tokio::task::spawn_blocking(move || {
@@ -272,7 +312,7 @@ impl Agent {
                 if !lease.still_holds(session) {
                     return;
                 }
-                if let Err(error) = do_work(copies, &one, (&lease, session)) {
+                if let Err(error) = do_work(copies, &one, (&lease, session, &permits)) {
                     let (bucket, vbucket, action) = (handle.name(), one.vbid.0, one.action);
                     tracing::warn!(bucket, vbucket, ?action, %error, "a copy is not ready yet");
                 }
@@ -285,7 +325,7 @@ impl Agent {
 fn do_work(
     copies: &dyn VbucketCopies,
     work: &CopyWork,
-    (lease, session): (&NodeLease, u64),
+    (lease, session, permits): (&NodeLease, u64, &ServePermits),
 ) -> Result<(), CopyFailure> {
     let (vbid, record) = (work.vbid, &work.record);
     match work.action {
@@ -294,7 +334,8 @@ fn do_work(
         RoleAction::Promise(epoch) => copies.promise(vbid, epoch),
         RoleAction::Serve => {
             copies.begin(vbid, record)?;
-            lease.start_in(session, || copies.start_serving(vbid, record.epoch));
+            let start = || copies.start_serving(vbid, record.epoch);
+            lease.start_in(session, || permits.start(vbid, record.epoch, start));
             Ok(())
         }
         RoleAction::Replicate => match &work.source {
@@ -309,12 +350,16 @@ fn do_work(
 }
 
 fn is_failing_over(view: &ClusterView, active: Option<&str>) -> bool {
-    view.failover.as_ref().is_some_and(|(request, _)| {
-        request.refused.is_none() && active == Some(request.node.as_str())
-    })
+    view.running_failover().is_some_and(|request| active == Some(request.node.as_str()))
 }
 
 impl ClusterView {
+    /// The request to fail a node over, unless it was refused.
+    pub(crate) fn running_failover(&self) -> Option<&FailoverRequest> {
+        let (request, _) = self.failover.as_ref()?;
+        request.refused.is_none().then_some(request)
+    }
+
     /// What clients see of buckets with copies: the active one of each vbucket, then the replicas.
     pub(crate) fn copy_placements(
         &self,

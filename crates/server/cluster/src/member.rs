@@ -49,6 +49,11 @@ const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// store is unreachable.
 const BLOCKING_THREADS_MAX: usize = 256;
 
+/// Seconds that an operator waits for a failover.
+pub(crate) fn failover_limit_s(lease_s: u64) -> u64 {
+    lease_s * FAILOVER_LEASES + CHANGE_LIMIT.as_secs()
+}
+
 /// This node's part in a cluster.
 pub struct ClusterMember {
     pub(crate) agreement: Arc<dyn Sessions>,
@@ -313,7 +318,7 @@ impl ClusterMember {
         self.runtime.block_on(async {
             let mut revision = self.request_failover(node, allow_data_loss).await?;
             self.wake();
-            let waited_s = self.lease_s * FAILOVER_LEASES + CHANGE_LIMIT.as_secs();
+            let waited_s = failover_limit_s(self.lease_s);
             let give_up = Instant::now() + Duration::from_secs(waited_s);
             let key = self.keys.failover();
             loop {

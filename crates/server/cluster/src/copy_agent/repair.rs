@@ -139,7 +139,7 @@ fn next_record(
         return None;
     }
     // A promotion that was not completed: the copies that promised need the next epoch.
-    if view.failover.is_none() && locals().any(|local| local.promised > record.epoch) {
+    if view.running_failover().is_none() && locals().any(|local| local.promised > record.epoch) {
         return Some(record.abandoned());
     }
     if record.is_joint() {

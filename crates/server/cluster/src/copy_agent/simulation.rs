@@ -25,6 +25,7 @@ use crate::agreement::memory::{LostAnswer, MemoryAgreement};
 use crate::agreement::{Agreement, RecordChange};
 use crate::copies::record::{self, FailoverRequest};
 use crate::copies::roster::Roster;
+use crate::member::failover_limit_s;
 use crate::records::RecordKeys;
 use disk::{SimDisk, VBUCKETS};
 use node::{CLOCK_NS, LEASE_S, SimNode};
@@ -413,6 +414,61 @@ fn the_last_copy_is_given_up_only_on_demand() {
     for vbid in (0..VBUCKETS).map(Vbid) {
         assert!(world.nodes[1].serves(vbid).is_some(), "{vbid}");
     }
+}
+
+// The disk of a node was so slow that the node released a vbucket before its copy had begun.
+#[test]
+fn work_under_way_serves_nothing_without_key() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::new(1, 2, 1);
+    world.rounds(12);
+    world.restart(0);
+    let disk = Arc::clone(&world.nodes[0].disk);
+    let before = disk.begun.load(Ordering::SeqCst);
+    let slow = disk.slow.lock();
+    world.pass(Duration::from_secs(LEASE_S * 2));
+    while disk.begun.load(Ordering::SeqCst) == before {
+        world.runtime.block_on(world.nodes[0].look());
+        world.runtime.block_on(world.nodes[0].renew());
+    }
+    world.request_failover("n0");
+    world.runtime.block_on(world.nodes[0].look());
+    let of_n0 = world.roster().number("n0", disk.id()).unwrap();
+    drop(slow);
+    world.runtime.block_on(world.nodes[0].finish());
+    let mut active = 0;
+    for (vbid, record) in world.records() {
+        active += usize::from(record.active.node == of_n0);
+        assert_eq!(world.nodes[0].serves(vbid), None, "{vbid}");
+    }
+    assert!(active > 0, "the node had vbuckets to serve");
+    world.rounds(20);
+    world.assert_converged();
+}
+
+// The operator's program ended before it read the refusal.
+#[test]
+fn a_refused_failover_is_withdrawn_by_the_leader() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::new(1, 3, 1);
+    world.rounds(12);
+    // Both copies of some vbucket are on nodes that do not answer.
+    (world.nodes[0].is_paused, world.nodes[1].is_paused) = (true, true);
+    world.pass(Duration::from_secs(LEASE_S * 2));
+    world.rounds(3);
+    world.request_failover("n0");
+    world.rounds(6);
+    assert!(world.failover().unwrap().refused.is_some());
+    (world.nodes[0].is_paused, world.nodes[1].is_paused) = (false, false);
+    // Copies that promised the next epoch serve again although the refusal is still there.
+    world.rounds(40);
+    world.assert_converged();
+    for _ in 0..failover_limit_s(LEASE_S) * 3 {
+        world.pass(Duration::from_secs(LEASE_S / 2));
+        world.rounds(1);
+    }
+    assert_eq!(world.failover(), None);
+    world.assert_converged();
 }
 
 // An etcd restored from a backup knows neither promotions nor members since: copies stay as they

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
 use oribi_replication::election::PromiseReport;
@@ -27,11 +28,16 @@ struct SimCopy {
 pub(super) struct SimDisk {
     id: String,
     copies: Mutex<BTreeMap<Vbid, SimCopy>>,
+    /// Held while the disk is slow: active copies do not begin.
+    pub(super) slow: Mutex<()>,
+    /// Active copies that were told to begin.
+    pub(super) begun: AtomicUsize,
 }
 
 impl SimDisk {
     pub(super) fn new(id: &str) -> Arc<SimDisk> {
-        Arc::new(SimDisk { id: id.to_owned(), copies: Mutex::default() })
+        let (slow, begun) = (Mutex::default(), AtomicUsize::new(0));
+        Arc::new(SimDisk { id: id.to_owned(), copies: Mutex::default(), slow, begun })
     }
 
     pub(super) fn id(&self) -> &str {
@@ -132,6 +138,8 @@ impl VbucketCopies for SimDisk {
     }
 
     fn begin(&self, vbid: Vbid, record: &CopiesRecord) -> Result<(), CopyFailure> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        drop(self.slow.lock());
         self.change(vbid, record.epoch, |copy| {
             copy.recorded = record.epoch;
             (copy.serves, copy.follows) = (None, None);

@@ -127,6 +127,16 @@ impl SimNode {
 
     /// One look at agreement, and the work that it begins.
     pub(super) async fn tick(&mut self) {
+        self.look().await;
+        self.finish().await;
+    }
+
+    pub(super) async fn finish(&mut self) {
+        self.agent.finish_tasks().await;
+    }
+
+    /// One look at agreement; the work that it begins may not be done yet.
+    pub(super) async fn look(&mut self) {
         if self.is_paused {
             return;
         }
@@ -138,7 +148,6 @@ impl SimNode {
             }
         }
         let _ = self.agent.tick().await;
-        self.agent.finish_tasks().await;
     }
 
     /// What the thread of renewals does.
