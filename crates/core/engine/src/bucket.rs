@@ -7,6 +7,7 @@
 //! a clock, a file or a wire byte; time, entropy and the store are handed in.
 
 mod copies;
+mod copy_epochs;
 mod events;
 #[cfg(test)]
 mod invariants;
@@ -47,6 +48,7 @@ use crate::vbucket::{Context, VBucket, store_fields};
 use crate::warmup::Warmup;
 
 pub use copies::CopyRoleError;
+pub use copy_epochs::PreparedPromotion;
 pub use key_ahead::KeyAhead;
 pub use listing::{ListError, ListRequest, ListedDocument, ListedPage};
 pub use scanning::SnapshotScan;

@@ -73,7 +73,7 @@ pub use backfill::{BackfillPace, BackfillPause, BackfillReport, BackfillStats};
 pub use background_fetch::{FetchOutcome, FetchSink};
 pub use bucket::{
     Bucket, BucketStats, CopyRoleError, DiskState, KeyAhead, KeyOnDisk, ListError, ListRequest,
-    ListedDocument, ListedPage, SnapshotScan,
+    ListedDocument, ListedPage, PreparedPromotion, SnapshotScan,
 };
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats, ReplicatedVersion};
 pub use checkpoint_recovery::RecoveryReport;
@@ -103,8 +103,8 @@ pub use threads::BucketThreads;
 pub use timings::BucketTimings;
 pub use tombstone_purge::PurgeReport;
 pub use vbucket::{
-    ApplyError, CollectionStats, Context, CurrentVersion, KeyStats, NextVersion, ReplicaPosition,
-    ReplicatedDocument, SnapshotChanges, Stamp, VBucket, VbucketStats, VersionFields, WalkCursor,
-    counter_value,
+    ApplyError, CollectionStats, Context, CopyStanding, CurrentVersion, KeyStats, NextVersion,
+    ReplicaPosition, ReplicatedDocument, SnapshotChanges, Stamp, VBucket, VbucketStats,
+    VersionFields, WalkCursor, counter_value,
 };
 pub use warmup::{WarmupState, WarmupStats, WarmupStep};

@@ -18,7 +18,7 @@ use crate::collections::BucketManifest;
 use crate::error::ManifestUpdateError;
 use crate::system_event::ManifestEvent;
 use crate::tasks::no_clock;
-use crate::vbucket::VBucket;
+use crate::vbucket::{Promotion, VBucket};
 
 /// Flush steps that a promotion waits for.
 const FLUSH_STEPS_MAX: usize = 10_000;
@@ -32,6 +32,8 @@ pub enum CopyRoleError {
     Unsupported,
     #[error("the vbucket is no replica")]
     NotReplica,
+    #[error("the vbucket is not active")]
+    NotActive,
     #[error("the vbucket is still being flushed; stop its stream and try again")]
     Busy,
     #[error(transparent)]
@@ -39,7 +41,7 @@ pub enum CopyRoleError {
 }
 
 impl Bucket {
-    fn copy_of(&self, vbid: Vbid) -> Result<&VBucket, CopyRoleError> {
+    pub(super) fn copy_of(&self, vbid: Vbid) -> Result<&VBucket, CopyRoleError> {
         let is_supported =
             self.config().storage == Storage::Persistent && self.shared_store().is_none();
         let vbucket = self.vbucket(vbid).ok_or(CopyRoleError::NoVbucket)?;
@@ -76,23 +78,10 @@ impl Bucket {
     /// `NotReplica`, or the store's.
     pub fn promote(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyRoleError> {
         let vbucket = self.copy_of(vbid)?;
-        // The store may be inside of a snapshot that memory has to its end. A backfill of the new
-        // active would take that for a moment of the history.
-        for _ in 0..FLUSH_STEPS_MAX {
-            if !vbucket.has_unflushed_part() {
-                break;
-            }
-            vbucket.mark_dirty(self.core.signals());
-            self.flusher_step(usize::from(vbid.0) % self.flusher_count(), &no_clock)?;
-        }
+        self.flush_part(vbid, vbucket)?;
         {
             let _no_flush_step = self.flushers.hold(vbid);
-            if vbucket.has_unflushed_part() {
-                return Err(CopyRoleError::Busy);
-            }
-            let promotion = vbucket.promotion(self.new_uuid(), epoch);
-            let promotion = promotion.ok_or(CopyRoleError::NotReplica)?;
-            self.commit_state(vbid, promotion.state.clone())?;
+            let promotion = self.store_promotion(vbid, vbucket, epoch)?;
             let _change = self.core.ownership_changes().begin();
             if !vbucket.promote(&promotion) {
                 return Err(CopyRoleError::Busy);
@@ -100,6 +89,35 @@ impl Bucket {
         }
         self.reconcile(std::iter::once(vbucket));
         Ok(())
+    }
+
+    /// Flushes until the store is not inside of a snapshot that memory has to its end: a backfill of
+    /// the new active would take that for a moment of the history.
+    pub(super) fn flush_part(&self, vbid: Vbid, vbucket: &VBucket) -> Result<(), CopyRoleError> {
+        for _ in 0..FLUSH_STEPS_MAX {
+            if !vbucket.has_unflushed_part() {
+                break;
+            }
+            vbucket.mark_dirty(self.core.signals());
+            self.flusher_step(usize::from(vbid.0) % self.flusher_count(), &no_clock)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the state of a promotion durable. No flush is under way.
+    pub(super) fn store_promotion(
+        &self,
+        vbid: Vbid,
+        vbucket: &VBucket,
+        epoch: CopiesEpoch,
+    ) -> Result<Promotion, CopyRoleError> {
+        if vbucket.has_unflushed_part() {
+            return Err(CopyRoleError::Busy);
+        }
+        let promotion = vbucket.promotion(self.new_uuid(), epoch);
+        let promotion = promotion.ok_or(CopyRoleError::NotReplica)?;
+        self.commit_state(vbid, promotion.state.clone())?;
+        Ok(promotion)
     }
 
     /// Forgets what a vbucket has, in memory and on disk, and continues as an empty copy. Blocks
@@ -137,7 +155,7 @@ impl Bucket {
         Ok(())
     }
 
-    fn commit_state(&self, vbid: Vbid, state: VbucketState) -> Result<(), StoreError> {
+    pub(super) fn commit_state(&self, vbid: Vbid, state: VbucketState) -> Result<(), StoreError> {
         self.core.store().commit(&[VbBatch { vbid, records: Vec::new(), state }])
     }
 

@@ -36,8 +36,32 @@ impl Bucket {
     pub fn open(
         config: BucketConfig,
         store: Arc<dyn KvStore>,
-        mut entropy: Box<dyn FnMut() -> u64 + Send>,
+        entropy: Box<dyn FnMut() -> u64 + Send>,
         after_clean_shutdown: bool,
+    ) -> Result<Arc<Bucket>, BucketOpenError> {
+        Bucket::open_with(config, store, entropy, (after_clean_shutdown, false))
+    }
+
+    /// As [`Bucket::open`], for a bucket whose vbuckets have copies on other nodes: no vbucket is
+    /// active, those with documents are replicas, and no history begins. After an unclean shutdown
+    /// the copies are not intact.
+    ///
+    /// # Errors
+    /// As [`Bucket::open`].
+    pub fn open_copies(
+        config: BucketConfig,
+        store: Arc<dyn KvStore>,
+        entropy: Box<dyn FnMut() -> u64 + Send>,
+        after_clean_shutdown: bool,
+    ) -> Result<Arc<Bucket>, BucketOpenError> {
+        Bucket::open_with(config, store, entropy, (after_clean_shutdown, true))
+    }
+
+    fn open_with(
+        config: BucketConfig,
+        store: Arc<dyn KvStore>,
+        mut entropy: Box<dyn FnMut() -> u64 + Send>,
+        (after_clean_shutdown, has_copies): (bool, bool),
     ) -> Result<Arc<Bucket>, BucketOpenError> {
         config.check().map_err(BucketOpenError::Config)?;
         let manifest = stored_manifest(store.as_ref())?;
@@ -48,6 +72,7 @@ impl Bucket {
                 VbucketState { phase: VbucketPhase::Dead, ..VbucketState::empty() };
                 usize::from(config.vbuckets)
             ],
+            None if has_copies => prepare_copies(&config, store.as_ref(), is_same_history)?,
             None => prepare_states(&config, store.as_ref(), &mut entropy, is_same_history)?,
         };
         let seed = HashSeed::new(entropy());
@@ -98,16 +123,7 @@ fn prepare_states(
     entropy: &mut dyn FnMut() -> u64,
     after_clean_shutdown: bool,
 ) -> Result<Vec<VbucketState>, BucketOpenError> {
-    let mut states: Vec<Option<VbucketState>> = vec![None; usize::from(config.vbuckets)];
-    for (vbid, state) in store.vbucket_states()? {
-        match states.get_mut(usize::from(vbid.0)) {
-            Some(slot) => *slot = Some(state),
-            None => {
-                let text = format!("the store has {vbid}, the bucket {} vbuckets", config.vbuckets);
-                return Err(BucketOpenError::Config(text));
-            }
-        }
-    }
+    let states = stored_states(config, store)?;
     let mut changed = Vec::new();
     let mut prepared = Vec::with_capacity(states.len());
     for (id, found) in (0..config.vbuckets).zip(states) {
@@ -136,6 +152,51 @@ fn prepare_states(
         store.commit(&changed)?;
     }
     Ok(prepared)
+}
+
+/// The same for a bucket with copies on other nodes, which say what is active.
+fn prepare_copies(
+    config: &BucketConfig,
+    store: &dyn KvStore,
+    after_clean_shutdown: bool,
+) -> Result<Vec<VbucketState>, BucketOpenError> {
+    let (mut changed, mut prepared) = (Vec::new(), Vec::new());
+    for (id, found) in (0..config.vbuckets).zip(stored_states(config, store)?) {
+        let before = found.clone();
+        let none = || VbucketState { phase: VbucketPhase::Dead, ..VbucketState::empty() };
+        let mut state = found.unwrap_or_else(none);
+        if state.phase != VbucketPhase::Dead {
+            state.phase = VbucketPhase::Replica;
+            state.is_intact &= after_clean_shutdown;
+        }
+        if before.as_ref() != Some(&state) {
+            changed.push(VbBatch { vbid: Vbid(id), records: Vec::new(), state: state.clone() });
+        }
+        prepared.push(state);
+    }
+    assert!(changed.len() <= prepared.len(), "a vbucket's state is written once");
+    if !changed.is_empty() {
+        store.commit(&changed)?;
+    }
+    Ok(prepared)
+}
+
+/// The states in the store, in order of id.
+fn stored_states(
+    config: &BucketConfig,
+    store: &dyn KvStore,
+) -> Result<Vec<Option<VbucketState>>, BucketOpenError> {
+    let mut states: Vec<Option<VbucketState>> = vec![None; usize::from(config.vbuckets)];
+    for (vbid, state) in store.vbucket_states()? {
+        match states.get_mut(usize::from(vbid.0)) {
+            Some(slot) => *slot = Some(state),
+            None => {
+                let text = format!("the store has {vbid}, the bucket {} vbuckets", config.vbuckets);
+                return Err(BucketOpenError::Config(text));
+            }
+        }
+    }
+    Ok(states)
 }
 
 /// A random history id. 48 bits, like the ids that clients see from Couchbase, and never 0.

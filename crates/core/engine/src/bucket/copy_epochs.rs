@@ -1,0 +1,110 @@
+//! Epochs of copies: promises, records and the beginning of an active copy, in two steps.
+//!
+//! Owns: that an epoch is durable before it counts. Called by the cluster, which decides who is
+//! active, and by the consumer of a replication stream.
+
+use oribi_types::{CopiesEpoch, Vbid};
+
+use super::Bucket;
+use super::copies::CopyRoleError;
+use crate::vbucket::{Promotion, VBucket};
+
+/// A promotion that the store knows and memory does not.
+pub struct PreparedPromotion(pub(super) Promotion);
+
+impl Bucket {
+    /// Accepts nothing more of epochs before `epoch`. Durable when it returns. Blocks for the
+    /// store.
+    ///
+    /// # Errors
+    /// The bucket keeps no copies, or the store's; nothing is promised then.
+    pub fn promise_epoch(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyRoleError> {
+        self.learn_epoch(vbid, epoch, None)
+    }
+
+    /// Notes that the copy holds everything up to the beginning of `epoch`, so it is intact. Durable
+    /// when it returns. Blocks for the store.
+    ///
+    /// # Errors
+    /// The bucket keeps no copies, or the store's.
+    pub fn record_epoch(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyRoleError> {
+        self.learn_epoch(vbid, epoch, Some(epoch))
+    }
+
+    fn learn_epoch(
+        &self,
+        vbid: Vbid,
+        promised: CopiesEpoch,
+        recorded: Option<CopiesEpoch>,
+    ) -> Result<(), CopyRoleError> {
+        let vbucket = self.copy_of(vbid)?;
+        let _no_flush_step = self.flushers.hold(vbid);
+        let state = vbucket.state_with_epochs(promised, recorded);
+        self.commit_state(vbid, state.clone())?;
+        vbucket.adopt_epochs(&state);
+        Ok(())
+    }
+
+    /// The first step of [`Bucket::promote`]: the store knows of the new history, and the vbucket
+    /// still serves nothing. No stream changes the copy until the second step. Blocks for the store.
+    ///
+    /// # Errors
+    /// As [`Bucket::promote`].
+    pub fn prepare_promotion(
+        &self,
+        vbid: Vbid,
+        epoch: CopiesEpoch,
+    ) -> Result<PreparedPromotion, CopyRoleError> {
+        let vbucket = self.copy_of(vbid)?;
+        self.flush_part(vbid, vbucket)?;
+        let _no_flush_step = self.flushers.hold(vbid);
+        self.store_promotion(vbid, vbucket, epoch).map(PreparedPromotion)
+    }
+
+    /// The second step: the vbucket serves. False when the copy has changed since the first. Does
+    /// not wait for the store.
+    pub fn complete_promotion(&self, vbid: Vbid, prepared: &PreparedPromotion) -> bool {
+        let Some(vbucket) = self.vbucket(vbid) else { return false };
+        let is_promoted = {
+            let _change = self.core.ownership_changes().begin();
+            vbucket.promote(&prepared.0)
+        };
+        if is_promoted {
+            self.reconcile(std::iter::once(vbucket));
+        }
+        is_promoted
+    }
+
+    /// Continues as the active copy in another epoch, with a history that begins at the high seqno.
+    /// Durable when it returns. Blocks for the store.
+    ///
+    /// # Errors
+    /// The bucket keeps no copies, the vbucket is not active, or the store's.
+    pub fn continue_in_epoch(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyRoleError> {
+        let vbucket = self.copy_of(vbid)?;
+        let _no_flush_step = self.flushers.hold(vbid);
+        {
+            let _change = self.core.ownership_changes().begin();
+            if !vbucket.begin_history(self.new_uuid(), epoch) {
+                return Err(CopyRoleError::NotActive);
+            }
+        }
+        let state = vbucket.state_with_epochs(epoch, Some(epoch));
+        self.commit_state(vbid, state.clone())?;
+        vbucket.adopt_epochs(&state);
+        Ok(())
+    }
+
+    /// Ends to serve a vbucket as its active copy; the copy stays. Does not block.
+    pub fn step_down(&self, vbid: Vbid) {
+        let _change = self.core.ownership_changes().begin();
+        if let Some(vbucket) = self.vbucket(vbid) {
+            vbucket.step_down();
+        }
+    }
+
+    /// Numbers of the vbuckets that are copies here, or active.
+    pub fn copies(&self) -> impl Iterator<Item = &VBucket> {
+        self.vbuckets().iter().filter(|vbucket| vbucket.is_owned())
+    }
+}

@@ -1,0 +1,102 @@
+//! A vbucket among its copies: which epochs it knows, and how it stops serving as the active one.
+//!
+//! Owns: the view of a copy that elections are decided by, and the step from active to replica in
+//! memory. Invariant: a copy whose documents could not be loaded claims to hold nothing, so it is
+//! never promoted for what its disk may have. Called by the bucket on behalf of the cluster.
+
+use std::sync::atomic::Ordering;
+
+use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
+use oribi_types::{CopiesEpoch, Seqno, VbUuid};
+
+use super::{FAILED, LOADING, REPLICA, REPLICA_LOADING, VBucket, push_history};
+use crate::checkpoint::StreamWaker;
+
+/// What a copy knows and holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyStanding {
+    /// It accepts nothing of earlier epochs.
+    pub promised: CopiesEpoch,
+    /// Newest epoch whose beginning it holds.
+    pub recorded: CopiesEpoch,
+    /// Everything up to here is complete.
+    pub complete_end: Seqno,
+    /// It holds everything that it acknowledged.
+    pub is_intact: bool,
+}
+
+impl VBucket {
+    /// What the vbucket knows and holds as a copy.
+    pub fn copy_standing(&self) -> CopyStanding {
+        let (promised, recorded, is_intact) = {
+            let state = self.copy_state.lock();
+            (state.promised_epoch, state.recorded_epoch, state.is_intact)
+        };
+        let phase = self.table.phase().load(Ordering::Acquire);
+        if phase == FAILED || phase == VbucketPhase::Dead as u8 {
+            let (recorded, complete_end) = (CopiesEpoch(0), Seqno(0));
+            return CopyStanding { promised, recorded, complete_end, is_intact: false };
+        }
+        let complete_end = self.queue.lock().complete_end();
+        CopyStanding { promised, recorded, complete_end, is_intact }
+    }
+
+    /// The state to persist so that the copy knows these epochs. No flush is under way.
+    pub(crate) fn state_with_epochs(
+        &self,
+        promised: CopiesEpoch,
+        recorded: Option<CopiesEpoch>,
+    ) -> VbucketState {
+        let mut state = self.persisted_state();
+        state.promised_epoch = state.promised_epoch.max(promised);
+        if let Some(recorded) = recorded {
+            (state.recorded_epoch, state.is_intact) = (recorded, true);
+        }
+        state
+    }
+
+    /// The store has this state: the copy knows its epochs from here on. No flush is under way.
+    pub(crate) fn adopt_epochs(&self, stored: &VbucketState) {
+        let mut state = self.copy_state.lock();
+        state.promised_epoch = stored.promised_epoch;
+        state.recorded_epoch = stored.recorded_epoch;
+        state.is_intact = stored.is_intact;
+    }
+
+    /// Begins a history of another epoch in an active vbucket. False when it is not active.
+    pub(crate) fn begin_history(&self, uuid: VbUuid, epoch: CopiesEpoch) -> bool {
+        let _phase_is_steady = self.table.lock();
+        let queue = self.queue.lock();
+        if !self.is_serving() {
+            return false;
+        }
+        let mut table = self.failover_table.lock();
+        if table.first().is_none_or(|newest| newest.epoch != epoch) {
+            push_history(&mut table, FailoverEntry { uuid, seqno: queue.high_seqno(), epoch });
+            self.uuid.store(uuid.0, Ordering::Release);
+        }
+        true
+    }
+
+    /// Serves nothing from here on, and is a copy in memory; the store learns of it with the next
+    /// change. Streams end, and waiters are failed. Does not block. No effect on a vbucket that is
+    /// not active.
+    pub(crate) fn step_down(&self) {
+        let streams = {
+            let mut table = self.table.lock();
+            let mut queue = self.queue.lock();
+            let phase = match self.table.phase().load(Ordering::Acquire) {
+                LOADING => REPLICA_LOADING,
+                // Its documents are not here: it is no copy before it was copied afresh.
+                FAILED => VbucketPhase::Dead as u8,
+                active if active == VbucketPhase::Active as u8 => REPLICA,
+                _ => return,
+            };
+            self.table.phase().store(phase, Ordering::Release);
+            table.locks.clear();
+            queue.end_streams()
+        };
+        streams.iter().for_each(StreamWaker::wake);
+        self.waiters().fail_all();
+    }
+}
