@@ -74,7 +74,8 @@ impl VbucketDcpStream {
     }
 
     fn read_queue(&mut self) -> StreamTurn {
-        if self.is_at_its_end() {
+        // The rest of a snapshot that was cut short comes first, although the end is inside of it.
+        if self.is_at_its_end() && self.whole_to >= self.read_to {
             return self.end(StreamEndReason::Ok);
         }
         let context = self.bucket.core().context(Timestamp::default());

@@ -24,6 +24,7 @@ mod listing;
 mod operations;
 mod operations_by_vbid;
 mod ownership;
+mod pending_writes;
 mod replicas;
 mod rewrites;
 mod shared_reads;

@@ -18,6 +18,7 @@ use oribi_types::{Cas, CopiesEpoch, Seqno, Timestamp, VbUuid};
 use crate::eviction::RecordingSink;
 use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, config, done, entropy, key, open, set};
+pub(crate) use world::NoSink;
 use world::{Link, World, replica_request};
 
 fn over_a_store() -> Arc<Bucket> {

@@ -24,7 +24,7 @@ use crate::{NOW, VB, done, open, set};
 const KEYS: u64 = 12;
 const COLLECTIONS_MAX: usize = 4;
 
-pub(super) struct NoSink;
+pub(crate) struct NoSink;
 
 impl StreamSink for NoSink {
     fn ready(&self, _token: u64) {}

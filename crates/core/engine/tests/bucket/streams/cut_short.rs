@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use oribi_engine::collections::ManifestChange;
-use oribi_engine::dcp::{StreamEndReason, StreamFilter, StreamStep, VbucketDcpStream};
+use oribi_engine::dcp::{
+    StreamEndReason, StreamFilter, StreamRequest, StreamStep, VbucketDcpStream,
+};
 use oribi_engine::{BackfillPause, Bucket, BucketConfig};
 use oribi_storage::MemoryStore;
 use oribi_types::{Seqno, VbUuid};
@@ -104,4 +106,31 @@ fn a_snapshot_cut_by_memory_recovery_is_sent_again() {
     assert_eq!(heard.snapshots[1..], again);
     assert_eq!((heard.table.len(), &heard.table[&b"k3"[..]][..]), (700, &b"new"[..]));
     assert_eq!(heard.table[&b"k0"[..]], b"old", "what was sent is not sent again");
+}
+
+// The stream ended with success where its reader had a part of a snapshot.
+#[test]
+fn a_stream_that_is_cut_at_its_end_sends_the_rest() {
+    let config = BucketConfig { memory_quota_bytes: 4 << 20, ..config() };
+    let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true);
+    let bucket = bucket.expect("the bucket opens");
+    write(&bucket, 0..700, &"x".repeat(1000));
+    let request = StreamRequest { end: Seqno(3), ..from(0, VbUuid(0), StreamFilter::All) };
+    let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
+    assert!(matches!(stream.next(), StreamStep::Snapshot(long) if long.end == Seqno(700)));
+    assert_eq!(take_run_of(&mut stream, 3), [1, 2, 3]);
+    bucket.flush_step().expect("the store is sound");
+    assert_eq!(bucket.recover_checkpoints_step().cursors_dropped, 1);
+    let heard = Heard { seqno: 3, ..Heard::default() };
+    let (stream, heard) = (RefCell::new(stream), RefCell::new(heard));
+    let keep_up = |_| {
+        heard.borrow_mut().read(&mut stream.borrow_mut());
+        true
+    };
+    keep_up(BackfillPause { idle: 0, others_wait: false });
+    bucket.backfill_step(&keep_up, &|| NOW).expect("the store is sound");
+    keep_up(BackfillPause { idle: 0, others_wait: false });
+    let heard = heard.into_inner();
+    assert_eq!((heard.end, heard.seqno), (Some(StreamEndReason::Ok), 700));
+    assert_eq!(heard.snapshots, [(Seqno(0), Seqno(700))]);
 }
