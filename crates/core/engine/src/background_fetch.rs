@@ -363,6 +363,7 @@ fn read_one_by_one(
     readings: &mut [Reading],
     bytes: &mut usize,
 ) -> Option<StoreError> {
+    debug_assert_eq!(keys.len(), readings.len(), "a reading for each key");
     let mut failed = None;
     for (reading, (vbid, key)) in readings.iter_mut().zip(keys) {
         if *bytes >= BATCH_BYTES {

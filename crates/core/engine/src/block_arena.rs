@@ -116,8 +116,8 @@ pub unsafe fn free(block: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// What a block of `bytes` bytes really takes, for exact accounting: the size of its class, or the
-/// rounded length of a large block.
+/// The allocated size of a block of `bytes` bytes, for exact accounting: the size of its class, or
+/// the rounded length of a large block.
 #[inline]
 pub fn occupied_bytes(bytes: usize) -> usize {
     Class::of(bytes).map_or_else(|| large::occupied_bytes(bytes), Class::block_bytes)

@@ -238,6 +238,7 @@ impl Bucket {
         sink: &Arc<dyn PersistenceSink>,
         token: u64,
     ) -> bool {
+        debug_assert!(seqno > Seqno(0), "a write has a seqno");
         let Some(vbucket) = self.vbucket(vbid) else { return true };
         let standing = || {
             // Read before the history, which a new owner writes first: so it belongs to no later

@@ -82,7 +82,7 @@ pub struct BucketManifest {
 }
 
 impl BucketManifest {
-    /// What a new bucket has: uid 0, and `_default._default` only.
+    /// The manifest of a new bucket: uid 0, and `_default._default` only.
     pub fn initial() -> BucketManifest {
         let collection = CollectionDefinition {
             id: CollectionId::DEFAULT,

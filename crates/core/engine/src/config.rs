@@ -32,7 +32,7 @@ pub struct BucketConfig {
     pub flush_interval_ms: u64,
     /// Where documents are kept.
     pub storage: Storage,
-    /// What the item pager takes out of memory, at first; see [`crate::Bucket::set_eviction`].
+    /// The initial eviction policy; see [`crate::Bucket::set_eviction`].
     pub eviction: EvictionPolicy,
     /// Part of the quota, in per cent, beyond which the item pager begins to evict.
     pub high_watermark_percent: u8,

@@ -45,7 +45,7 @@ use registry::ThreadReader;
 use retire_list::RetireList;
 pub(crate) use retired::RetiredBlock;
 
-/// What a thread has retired and looks at again only when it gives back what it keeps: beyond
+/// Retired blocks that a thread checks again only when it trims its caches: beyond
 /// either of these it looks at once, unless it reads.
 const RETIRED_MAX: usize = 32;
 const RETIRED_BYTES_MAX: usize = 256 << 10;
@@ -106,6 +106,7 @@ pub(crate) fn settle() {
 fn leave_behind(add: impl FnOnce(&mut RetireList)) {
     let mut orphans = ORPHANS.lock();
     add(&mut orphans);
+    debug_assert!(!orphans.is_empty(), "a thread leaves something behind");
     HAS_ORPHANS.store(true, Ordering::Release);
 }
 

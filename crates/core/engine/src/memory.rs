@@ -40,16 +40,16 @@ pub use stats::MemoryStats;
 const UNREPORTED_BYTES_MAX: u64 = 4 << 20;
 const UNREPORTED_PART: u64 = 64;
 
-/// What change streams may hold: a part of the quota, and no more than that.
+/// Memory limit of DCP streams: a part of the quota.
 const STREAMS_PART: u64 = 32;
 const STREAMS_BYTES_MAX: u64 = 64 << 20;
 
 /// Per cent of the quota above which streams read nothing more from the store.
 const BACKFILL_PERCENT: u8 = 96;
 
-/// What the store of a bucket that evicts whole documents may need in addition to the quota: a part
-/// of it, and 16 MiB in any case. What it needs beyond that, documents have less, down to a part of
-/// the quota.
+/// Memory limit of the store of a bucket that evicts whole documents, in addition to the quota: a
+/// part of it, and 16 MiB in any case. What it needs beyond that, documents have less, down to a
+/// part of the quota.
 const STORE_FREE_PART: u64 = 32;
 const STORE_FREE_BYTES: u64 = 16 << 20;
 const DOCUMENTS_PART: u64 = 4;

@@ -88,8 +88,8 @@ pub enum MetaOutcome {
     Refused(OperationRejection),
 }
 
-/// What a read looks for, and must rule out in the store before it answers "nothing". It finds any
-/// version in memory.
+/// The versions that a read looks for, and must rule out in the store before it answers a miss. It
+/// finds any version in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadTarget {
     Document,
@@ -229,7 +229,7 @@ pub struct WithMetaRequest<'a> {
     pub mode: WithMetaMode,
     /// Extended attributes, if the datatype says so, and body. A tombstone has no body.
     pub value: &'a [u8],
-    /// What the value is, which is not compressed. Attributes were checked by the caller; JSON is
+    /// Datatype of the value, which is not compressed. The caller checked attributes; JSON is
     /// detected here.
     pub datatype: Datatype,
     pub flags: u32,
@@ -244,7 +244,7 @@ pub struct WithMetaRequest<'a> {
     pub rev_seqno: RevSeqno,
     /// Required version of what is present, 0 for any.
     pub cas: Cas,
-    /// What decides whether it is newer than what is present; with `None` it is.
+    /// Rule for comparing it with the present version; with `None` it is newer.
     pub resolution: Option<ConflictResolution>,
 }
 

@@ -113,7 +113,7 @@ pub struct VBucket {
     /// `None` when documents are kept in memory only.
     persistence_cursor: Option<CursorId>,
     failover_table: Mutex<Vec<FailoverEntry>>,
-    /// What the stored state says of copies. Its other fields are those of the start.
+    /// The stored state of copies. Its other fields are those of the start.
     copy_state: Mutex<VbucketState>,
     /// Of a replica, the snapshot of which the store has a part.
     persisted_incomplete: Mutex<Option<IncompleteSnapshot>>,

@@ -25,7 +25,7 @@ const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
 /// The tests of this file share a process, so one at a time looks at its memory.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What the buckets are, and how much lives in each.
+/// The buckets, and the resident bytes of each.
 struct Workload {
     buckets: usize,
     quota_mib: u64,
@@ -163,7 +163,7 @@ fn run(workload: &Workload) {
     }
 }
 
-/// What was promised, and that it did not cost more than it is worth.
+/// Checks the limit, and that holding it was not too expensive.
 fn check(
     workload: &Workload,
     seen: &LookupResult,

@@ -52,7 +52,7 @@ pub(crate) fn is_log_directory_name(name: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == 2 && digits.iter().all(u8::is_ascii_digit))
 }
 
-/// What one kind of store calls its files.
+/// File names of one kind of store.
 pub(crate) struct StoreKind {
     /// Beginning of the marker: name and number of the format.
     pub(crate) marker_text: &'static [u8; MARKER_STATE_AT],
@@ -64,7 +64,7 @@ pub(crate) struct StoreKind {
     pub(crate) required_file: Option<&'static str>,
 }
 
-/// What stood in the directory when it was claimed.
+/// Content of the directory when it was claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DirectoryState {
     /// Nothing, or the remains of a creation that never finished.
@@ -131,6 +131,7 @@ impl Directory {
 
     /// Directories of the logs by number, at least one.
     pub(crate) fn log_paths(&self) -> Vec<PathBuf> {
+        debug_assert!((1..=LOGS_MAX).contains(&self.logs), "a store has 1 to {LOGS_MAX} logs");
         match self.logs {
             1 => vec![self.path.clone()],
             logs => (0..logs).map(|number| self.path.join(log_directory_name(number))).collect(),
@@ -139,6 +140,7 @@ impl Directory {
 
     /// Says durably that the store is being made, in place of a marker that said so, too.
     fn write_marker(&self, kind: &StoreKind) -> Result<(), StoreError> {
+        assert!(self.found == DirectoryState::New, "only a new store gets a marker");
         let several = self.logs > 1;
         let text = if several { kind.marker_text_of_several } else { kind.marker_text };
         let mut content = text.to_vec();
@@ -166,6 +168,7 @@ impl Directory {
 
     /// Makes the subdirectories of a new store and their names durable.
     fn make_logs(&self) -> Result<(), StoreError> {
+        assert!(self.found == DirectoryState::New, "logs are made once");
         if self.logs == 1 {
             return Ok(());
         }
@@ -177,6 +180,7 @@ impl Directory {
 
     /// A complete store has all its logs.
     fn check_logs(&self) -> Result<(), StoreError> {
+        assert!(self.found == DirectoryState::Ready, "a new store has no logs yet");
         match self.log_paths().into_iter().find(|path| !path.is_dir()) {
             None => Ok(()),
             Some(path) => Err(StoreError::Corrupt(format!(

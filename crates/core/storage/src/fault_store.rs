@@ -29,7 +29,7 @@ pub use plan::{FaultPlan, StoreFault};
 pub struct FaultStore<S> {
     inner: S,
     plan: Arc<FaultPlan>,
-    /// What failed by plan while this store was open.
+    /// Planned failures while this store was open.
     failed: Counters,
 }
 
@@ -46,6 +46,7 @@ impl<S: KvStore> FaultStore<S> {
         number: u64,
         fault: StoreFault,
     ) -> Result<(), StoreError> {
+        assert!(number > 0, "commits are counted from 1");
         let what = match fault {
             StoreFault::BeforeCommit => "I/O error before the commit",
             StoreFault::NoSpace => "no space left on device",
@@ -98,6 +99,7 @@ impl<S: KvStore> KvStore for FaultStore<S> {
 
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         let groups = self.properties().commit_groups;
+        assert!(groups > 0, "a store has a commit group");
         let group = batches.first().map(|batch| usize::from(batch.vbid.0) % groups);
         let (number, fault) = self.plan.next_commit(group);
         let Some(fault) = fault else { return self.inner.commit(batches) };

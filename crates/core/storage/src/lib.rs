@@ -55,7 +55,7 @@ pub use store_stats::StoreStats;
 pub use vbucket_state::{FailoverEntry, VbucketPhase, VbucketState};
 pub use visitor::{LARGE_RECORD_BYTES, RecordVisitor, ReserveMemory, reserve_for, unlimited};
 
-/// What tests of the crates above need of this one: files that fail, bugs to plant, and a store
+/// Parts of this crate for tests of other crates: files that fail, bugs to plant, and a store
 /// that keeps nothing.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {

@@ -21,7 +21,7 @@ pub struct Record<'a> {
     pub flags: u32,
     /// Expiry in UNIX seconds, 0 for none; for a tombstone the time of deletion.
     pub expiry: u32,
-    /// What the body is.
+    /// Format of the body.
     pub datatype: Datatype,
     /// True for a tombstone.
     pub deleted: bool,

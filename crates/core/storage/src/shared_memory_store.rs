@@ -31,7 +31,7 @@ pub struct SharedMemoryStore {
     inner: MemoryStore,
     epoch: AtomicU64,
     ownership: Mutex<Option<Arc<dyn Ownership>>>,
-    /// What the process was found not to own when it entered the epoch.
+    /// Vbuckets that the process did not own when it entered the epoch.
     not_owned: Mutex<Vec<Vbid>>,
     /// Held while the process does not reach the data.
     way: Mutex<()>,

@@ -37,7 +37,7 @@ static ALLOCATOR: Counting = Counting;
 static COUNTED: Mutex<()> = Mutex::new(());
 
 const VBUCKETS: u16 = 16;
-/// What a commit and a table of segments leave behind in addition to the index: spans, states.
+/// Memory of a commit and a table of segments in addition to the index: spans, states.
 const BESIDE_BYTES_MAX: u64 = 64 << 10;
 /// Memory that tables share and none of them uses: a chunk that is kept, and one that is not full.
 const IDLE_BYTES_MAX: u64 = 2 * (2 << 20);

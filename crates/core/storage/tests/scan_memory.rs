@@ -51,7 +51,7 @@ const VB: Vbid = Vbid(1);
 /// A test counts what the whole process holds.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What the process promises for scans, and what two of them need to read the disk: joined reads
+/// The process's limit for scans, and the need of two of them to read the disk: joined reads
 /// of half a MiB each.
 const BYTES_MAX: usize = (16 << 20) + 2 * (1 << 20);
 
@@ -127,7 +127,7 @@ fn all_scans_stay_within_the_process_bound() {
 fn a_scan_holds_no_large_record_while_reserving() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const RECORD_BYTES: usize = 8 << 20;
-    /// What a scan reads at a time.
+    /// Bytes that a scan reads at once.
     const WAITING_BYTES_MAX: usize = 2 << 20;
     let directory = tempfile::tempdir().expect("a directory");
     let store = store(directory.path(), 4, 20, &vec![b'v'; RECORD_BYTES]);

@@ -111,7 +111,7 @@ enum Content {
     Shared(Vec<ItemRef>),
 }
 
-/// What a reader has made of a chunk, and its bytes.
+/// A reader's result for a chunk, and its bytes.
 struct DerivedData {
     made: Arc<dyn Any + Send + Sync>,
     bytes: u64,
@@ -122,7 +122,7 @@ pub(crate) struct BackfillChunk {
     content: Content,
     /// Of the records, or of the versions' blocks.
     bytes: u64,
-    /// What of it is in the account.
+    /// The part of it that is in the account.
     counted: AtomicU64,
     /// That of all records, where there is only one.
     collection: Option<CollectionId>,
@@ -230,7 +230,7 @@ impl BackfillChunk {
         }
     }
 
-    /// What the first reader made of the records, with its bytes. `None` when that is of another
+    /// The first reader's result for the records, with its bytes. `None` when it is of another
     /// type, when nothing was made and no other reader is left to use it, for a large record, and
     /// for versions in memory, which can be large.
     pub(crate) fn kept<T: Any + Send + Sync>(

@@ -242,6 +242,7 @@ impl Scan<'_> {
     /// Waits for the streams that have as much as they take until they have read half of that, so
     /// that the scan is woken for many records. Leaves those behind that stall.
     fn wait_for_room(&mut self) {
+        debug_assert!(self.records.is_empty(), "a scan waits after it has delivered");
         let half = self.bounds.inbox_bytes / 2;
         let is_full = |reader: &&Reader| reader.inbox.has(self.bounds.inbox_bytes);
         let mut full: Vec<Reader> = self.readers.iter().filter(is_full).cloned().collect();
@@ -275,6 +276,7 @@ impl Scan<'_> {
     }
 
     fn leave_behind(&mut self, slow: &[Reader]) {
+        debug_assert!(!slow.is_empty(), "a slow reader is left behind");
         for reader in slow {
             reader.inbox.leave_behind();
             self.backfiller.counts.left_behind.fetch_add(1, Ordering::Relaxed);

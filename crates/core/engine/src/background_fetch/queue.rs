@@ -293,6 +293,11 @@ impl FetchQueue {
             let mut state = self.state.lock();
             state.order.clear();
             state.large.clear();
+            debug_assert_eq!(
+                state.entries.values().map(|entry| entry.waiters.len()).sum::<usize>(),
+                state.waiting,
+                "waiters are counted"
+            );
             state.waiting = 0;
             let mut waiters = std::mem::take(&mut state.turned_away);
             waiters.extend(state.entries.drain().flat_map(|(_, entry)| entry.waiters));

@@ -207,7 +207,7 @@ impl Magazine {
         Some(unsafe { self.blocks.get().add(len as usize).read() })
     }
 
-    /// What the next [`Magazine::pop`] will return.
+    /// The next block of [`Magazine::pop`].
     #[inline]
     fn peek(&self) -> Option<NonNull<u8>> {
         let last = self.len.get().checked_sub(1)?;

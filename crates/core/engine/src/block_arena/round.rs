@@ -115,6 +115,7 @@ impl Round {
 
     /// Gives up chunks with other blocks than those that were counted. False when no chunk is left.
     pub fn keep_movable(&mut self) -> bool {
+        debug_assert!(IS_RUNNING.load(Ordering::Relaxed), "marks change while their round runs");
         for surveyed in ARENA.pool.survey_chosen() {
             let movable = self.movable.get(&number(surveyed.chunk)).copied().unwrap_or(0);
             if live_bytes(&surveyed) > movable {

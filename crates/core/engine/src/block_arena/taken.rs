@@ -19,6 +19,7 @@ pub fn taken_bytes() -> u64 {
 
 /// Sets the lower and the upper bound.
 pub(super) fn set_bounds(lower: u64, upper: u64) {
+    assert!(lower <= upper, "memory is trimmed before writes are refused");
     LOWER.store(lower, Ordering::Relaxed);
     UPPER.store(upper, Ordering::Relaxed);
 }

@@ -21,6 +21,7 @@ impl Bucket {
     /// Adds the events of a change to the history of every vbucket that this node owns. Called
     /// before `after` is in force, while no other change is under way.
     pub(super) fn add_events_of(&self, before: &BucketManifest, after: &BucketManifest) {
+        debug_assert!(after.uid() >= before.uid(), "events lead to a later manifest");
         let events = AnnouncedEvents::all_of(before).missing(after);
         let context = self.core.context(self.core.latest_time());
         self.vbuckets().iter().for_each(|vbucket| vbucket.add_events(&context, &events));
@@ -54,7 +55,7 @@ impl Bucket {
         vbucket.add_events(&context, &announced.missing(manifest));
     }
 
-    /// What the durable part of a history says, and all of one in memory only.
+    /// The durable part of a history, or all of one in memory only.
     fn announced(&self, vbucket: &VBucket) -> Result<AnnouncedEvents, StoreError> {
         let mut announced = AnnouncedEvents::default();
         let mut add = |seqno, body: &[u8]| {

@@ -70,6 +70,7 @@ impl Bucket {
         group: usize,
         clock: StepClock<'_>,
     ) -> Result<FlushReport, StoreError> {
+        debug_assert!(group < self.flusher_count(), "a group has a flusher");
         self.core.note_time(clock());
         self.flushers.step(&self.core, group, clock)
     }

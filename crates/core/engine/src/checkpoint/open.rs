@@ -11,7 +11,7 @@ use oribi_types::Seqno;
 use super::slots::Slots;
 use crate::item::ItemRef;
 
-/// What an enqueue changes comes first.
+/// The fields that an enqueue changes come first.
 #[repr(C)]
 pub(super) struct OpenCheckpoint {
     /// Seqno of the first slot.

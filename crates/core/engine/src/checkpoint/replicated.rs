@@ -29,7 +29,7 @@ impl CheckpointManager {
         })
     }
 
-    /// What follows belongs to a snapshot that ends at `snapshot_end`. The caller holds the queue
+    /// Begins a snapshot that ends at `snapshot_end`. The caller holds the queue
     /// until it says that the snapshot is complete, or that what came so far is a part.
     pub fn begin_snapshot(&mut self, snapshot_end: Seqno) {
         let slots = self.open.slots.sparse_len();

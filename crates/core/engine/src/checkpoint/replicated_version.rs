@@ -12,7 +12,7 @@ pub struct IncompleteSnapshot {
     pub snapshot_end: Seqno,
 }
 
-/// What the active gave a version.
+/// The fields of a version that the active assigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplicatedVersion {
     pub seqno: Seqno,

@@ -108,7 +108,7 @@ impl CheckpointManager {
         }
     }
 
-    /// What a cursor in the open checkpoint does not have yet; `None` when that is much.
+    /// Items that a cursor in the open checkpoint has not read; `None` when there are many.
     fn copy_after(&self, from: u64, copied_max: usize) -> Option<StreamBatch> {
         debug_assert!(from + 1 >= self.open.start, "only the open checkpoint is copied");
         if self.high_seqno - from > STREAM_READ_SEQNOS_MAX {

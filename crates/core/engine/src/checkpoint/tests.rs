@@ -48,13 +48,13 @@ fn limits(items_max: usize) -> ReadLimits {
     ReadLimits { items_max, bytes_max: usize::MAX, checkpoints_max: usize::MAX }
 }
 
-/// What a reader has: the store that a flusher or a client would have written, and the batches
+/// A reader's state: the store that a flusher or a client would have written, and the batches
 /// under way.
 struct Reader {
     id: CursorId,
     store: BTreeMap<u16, Seqno>,
     pending: Vec<CursorBatch>,
-    /// What a stream is sending, and up to where it has sent it.
+    /// The snapshot that a stream sends, and its position.
     sending: Option<(StreamBatch, Seqno)>,
     position: Seqno,
     /// False from when memory recovery took its cursor away.
@@ -98,7 +98,7 @@ struct World {
     table: BTreeMap<u16, ItemRef>,
     /// Keys by seqno, from 1.
     history: Vec<u16>,
-    /// What has left and is not settled.
+    /// Batches that were taken and are not settled.
     unsettled: VecDeque<(ExpelledCheckpoints, QueueMemory)>,
     last_cas: Cas,
     now: Timestamp,

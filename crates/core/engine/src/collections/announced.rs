@@ -13,7 +13,7 @@ use oribi_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 use super::{BucketManifest, CollectionDefinition, ScopeDefinition};
 use crate::system_event::{ManifestEvent, ManifestEventKind};
 
-/// What events have said so far.
+/// Content of the events so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct AnnouncedEvents {
     /// Highest uid that was shown.
@@ -24,7 +24,7 @@ pub(crate) struct AnnouncedEvents {
 }
 
 impl AnnouncedEvents {
-    /// What a history says that has all of a manifest.
+    /// The events of a history that has all of a manifest.
     pub(crate) fn all_of(manifest: &BucketManifest) -> AnnouncedEvents {
         let collections = manifest.scopes().iter().flat_map(|scope| {
             let known = scope.collections.iter().filter(|one| is_announced(one));

@@ -72,6 +72,7 @@ impl BucketManifest {
         }
         assert!(draft.next_scope_id >= self.next_scope_id, "scope ids ascend");
         assert!(draft.next_collection_id >= self.next_collection_id, "collection ids ascend");
+        assert!(draft.scopes.iter().any(|scope| scope.id == ScopeId(0)), "the default scope stays");
         let uid = ManifestUid(self.uid.0.checked_add(1).ok_or(ManifestError::TooMany)?);
         Ok(BucketManifest::assemble(
             uid,

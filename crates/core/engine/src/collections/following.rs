@@ -44,6 +44,8 @@ impl BucketManifest {
             }
         }
         after.uid = after.uid.max(event.manifest_uid);
+        assert!(after.next_scope_id >= self.next_scope_id, "scope ids ascend");
+        assert!(after.next_collection_id >= self.next_collection_id, "collection ids ascend");
         if after == *self {
             return Ok(None);
         }

@@ -17,7 +17,7 @@ use super::{InflateError, inflated_bytes};
 /// How far back the blocks of encoders refer.
 const HISTORY_BYTES: usize = 64 << 10;
 
-/// What is made at once.
+/// Bytes that one step inflates.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Longest copy of one element.
@@ -54,7 +54,7 @@ impl Inflater {
         self.bytes
     }
 
-    /// What lies ready from this position of the whole on.
+    /// The inflated bytes from this position of the whole on.
     pub fn ready(&self, position: usize) -> &[u8] {
         position.checked_sub(self.window_from).and_then(|at| self.window.get(at..)).unwrap_or(&[])
     }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the library makes of a stream, sound or damaged, this makes too.
+        /// The result equals the library's for any stream, sound or damaged.
         #[test]
         fn agrees_with_the_library(
             plain in prop::collection::vec(0u8..4, 0..5000),

@@ -36,7 +36,8 @@ impl OwnershipChanges {
 
 impl Drop for OwnershipChange<'_> {
     fn drop(&mut self) {
-        self.0.ended.fetch_add(1, Ordering::SeqCst);
+        let ended = self.0.ended.fetch_add(1, Ordering::SeqCst);
+        assert!(ended < self.0.count(), "a change that ends has begun");
     }
 }
 

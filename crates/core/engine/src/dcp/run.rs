@@ -98,9 +98,9 @@ impl BackfillPart<'_> {
         self.range().map_while(|index| self.document(index))
     }
 
-    /// What `make` returns for the part, with its bytes of memory. It is called by the first stream
-    /// of the scan that asks, and the others get the same. `None` if that is of another type, if
-    /// there is no other stream, or the part is in memory anyway.
+    /// The result of `make` for the part, with its bytes of memory. `make` is called by the first
+    /// stream of the scan that asks, and the others get the same. `None` if that is of another
+    /// type, if there is no other stream, or the part is in memory anyway.
     pub fn made_once<T: Any + Send + Sync>(
         &self,
         make: impl FnOnce() -> (T, usize),
@@ -158,6 +158,7 @@ impl VbucketDcpStream {
         reading: &'a BackfillReader,
         changes_max: usize,
     ) -> Option<BackfillPart<'a>> {
+        debug_assert!(changes_max > 0, "a run has a change");
         let BackfillReader { chunk: Some(chunk), passed: None, announced: Some(_), at, .. } =
             reading
         else {

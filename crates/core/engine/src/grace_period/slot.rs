@@ -49,6 +49,7 @@ impl ReaderSlot {
     /// True once a section that was open has ended.
     #[inline]
     pub(super) fn has_left(&self, section: u64) -> bool {
+        debug_assert!(!section.is_multiple_of(2), "an open section has an odd number");
         self.0.load(Ordering::Acquire) != section
     }
 }

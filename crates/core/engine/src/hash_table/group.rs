@@ -76,7 +76,7 @@ impl GroupTags {
     }
 }
 
-/// What a group's tags are at one moment; byte `i` is the tag of slot `i`.
+/// A group's tags at one moment; byte `i` is the tag of slot `i`.
 #[derive(Clone, Copy)]
 struct Tags(u64);
 

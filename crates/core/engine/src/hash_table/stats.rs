@@ -50,7 +50,7 @@ impl HashTableStats {
 }
 
 impl HashTable {
-    /// What the table itself knows; sums over items are the caller's to fill in. Visits a bounded
+    /// The table's own figures; the caller fills in sums over items. Visits a bounded
     /// number of items, so the caller's lock is held briefly whatever the size.
     pub fn stats(&self) -> HashTableStats {
         let old_slots = self.old.as_ref().map_or(0, |old| old.groups.capacity());

@@ -18,11 +18,11 @@ pub struct MemoryStats {
     pub table_bytes: u64,
     /// The queues' slots, and blocks that only they still hold.
     pub queue_bytes: u64,
-    /// What change streams have not sent yet: records of backfills, and copies of queued items.
+    /// Bytes that DCP streams have not sent yet: records of backfills, and copies of queued items.
     pub streams_bytes: u64,
     /// Entries of query indexes.
     pub indexes_bytes: u64,
-    /// What the store needs for the documents that it has, its index: in addition to the quota.
+    /// Memory of the store's index, in addition to the quota.
     pub store_bytes: u64,
     /// Documents whose value is in memory.
     pub items_resident: u64,

@@ -34,7 +34,7 @@ trait Count: Send + Sync + 'static {
         self.acquire();
     }
 
-    /// What the pager does under the table's lock.
+    /// The pager's step under the table's lock.
     fn age(&self) {}
 
     /// Of two uses and one round of the pager no more than one use is left.

@@ -30,7 +30,7 @@ fn item(number: u8, version: u8) -> ItemRef {
 
 struct Shared {
     table: Mutex<HashTable>,
-    /// What a holder of the lock shows those without it.
+    /// The state that a lock holder publishes to readers without the lock.
     view: GroupView,
     seed: HashSeed,
 }

@@ -23,7 +23,7 @@ const LIMITS: ReadLimits =
 /// Newest seqno by key: what a store has that was given some batches.
 type Store = BTreeMap<u8, Seqno>;
 
-/// What the vbucket has under its locks.
+/// The vbucket's state under its locks.
 struct Shared {
     manager: CheckpointManager,
     table: BTreeMap<u8, ItemRef>,

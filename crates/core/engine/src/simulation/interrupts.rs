@@ -34,7 +34,7 @@ pub(super) enum Point {
     Scan,
 }
 
-/// What becomes of the call.
+/// Outcome of the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     GoesOn,

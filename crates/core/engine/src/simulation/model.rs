@@ -40,7 +40,6 @@ impl std::fmt::Debug for ModelValue {
     }
 }
 
-/// What a client wrote.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ModelDocument {
     pub(super) value: ModelValue,
@@ -119,7 +118,7 @@ impl VbucketModel {
         self.log.push((key.clone(), version.clone()));
     }
 
-    /// What was written with this seqno.
+    /// The write with this seqno.
     pub(super) fn written_at(&self, seqno: Seqno) -> Option<(&ModelKey, &ModelVersion)> {
         let at = self.log.binary_search_by_key(&seqno, |(_, version)| version.seqno).ok()?;
         let (key, version) = &self.log[at];

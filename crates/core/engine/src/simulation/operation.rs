@@ -71,7 +71,7 @@ pub(super) enum ModelOperation {
     },
 }
 
-/// What the engine answered, in one form for all operations.
+/// The engine's answer, in one form for all operations.
 #[derive(Debug)]
 pub(super) enum OperationAnswer {
     /// A document was read and not changed.
@@ -91,7 +91,6 @@ pub(super) enum OperationAnswer {
     Refused(OperationRejection),
 }
 
-/// What it has to be.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Expected {
     Read,
@@ -171,7 +170,7 @@ impl ModelOperation {
         }
     }
 
-    /// What has to come of it when the newest version is `version`.
+    /// The expected answer when the newest version is `version`.
     pub(super) fn expected(&self, version: Option<&ModelVersion>, now_s: u32) -> Expected {
         let live = version.and_then(|version| version.live(now_s));
         match (self, live) {
@@ -369,7 +368,7 @@ impl ModelOperation {
     }
 }
 
-/// What a reader finds without the lock is what one with the lock finds.
+/// A read without the lock equals a read with the lock.
 fn get_either_way(vbucket: &VBucket, context: &Context<'_>, key: DocKey<'_>) -> GetOutcome {
     let section = ReadSection::open();
     let shared = vbucket.get_shared(&section, context, vbucket.hash_of(key), key);

@@ -292,7 +292,7 @@ impl World {
         model.max_cas = vbucket.stats().max_cas;
     }
 
-    /// What waits is told, and what the engine shows as durable is promised.
+    /// Completes waiters, and records the versions that the engine shows as durable.
     fn look_around(&self) {
         let life = self.life();
         self.settle_commits();

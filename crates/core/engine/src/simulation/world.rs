@@ -42,7 +42,7 @@ const CROWDED: Packing =
 pub(super) struct Setup {
     pub(super) seed: u64,
     pub(super) eviction: EvictionPolicy,
-    /// What one flush step takes: everything, or one vbucket only.
+    /// Extent of one flush step: everything, or one vbucket only.
     pub(super) flush_bytes_max: usize,
     /// Logs of the store, each with a flusher.
     pub(super) logs: usize,
@@ -104,14 +104,14 @@ pub(super) struct HeldLock {
     pub(super) until_s: u32,
 }
 
-/// What is open between two crashes.
+/// State between two crashes.
 pub(super) struct Life {
     pub(super) bucket: Arc<Bucket>,
     pub(super) store: Arc<LogStore>,
     pub(super) sink: Arc<Sink>,
 }
 
-/// What a run did, to show that it did something.
+/// Counts of a run, to show that it reached its cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct RunCounts {
     pub(super) answers: u64,

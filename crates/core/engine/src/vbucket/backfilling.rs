@@ -46,7 +46,7 @@ impl StreamSink for NoOwner {
 }
 
 impl VBucket {
-    /// What the store has; `None` while a commit is under way or the last one is in doubt.
+    /// The store's state; `None` while a commit is under way or the last one is in doubt.
     pub(crate) fn settled_store(&self) -> Option<StoreContents> {
         let table = self.table.lock();
         let queue = self.queue.lock();

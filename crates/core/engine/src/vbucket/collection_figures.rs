@@ -15,7 +15,7 @@ use crate::item::ItemRef;
 #[cfg(test)]
 mod tests;
 
-/// What one collection has in one vbucket. What every write changes comes first.
+/// Figures of one collection in one vbucket. The fields that every write changes come first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct CollectionStats {
@@ -50,7 +50,7 @@ pub(super) struct CollectionFigures {
     last: usize,
 }
 
-/// What one version adds to the sums while it is in the table; zero by default.
+/// A version's share of the sums while it is in the table; zero by default.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ItemFigures {
     pub(super) items: u64,

@@ -25,7 +25,7 @@ pub struct Context<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) compression: &'a CompressionSwitch,
     pub(crate) max_ttl_s: &'a AtomicU32,
-    /// What clients write becomes visible when the store has it.
+    /// Clients' writes become visible when the store has them.
     pub(crate) is_pending: bool,
 }
 

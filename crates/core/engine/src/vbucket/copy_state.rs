@@ -14,7 +14,7 @@ pub(super) fn incomplete_of(state: &VbucketState) -> Option<IncompleteSnapshot> 
     })
 }
 
-/// What is written back of a stored state.
+/// The part of a stored state that is written back.
 pub(super) fn copy_state_of(state: &VbucketState) -> VbucketState {
     VbucketState { failover_table: Vec::new(), stopped_cleanly: false, ..state.clone() }
 }

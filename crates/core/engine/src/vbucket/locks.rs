@@ -29,7 +29,7 @@ struct Lock {
     until_ns: u64,
 }
 
-/// What a write says about the lock of the version that it replaces.
+/// A write's claim on the lock of the version that it replaces.
 #[derive(Clone, Copy)]
 pub(super) enum Claim {
     /// A client's write: it names this CAS, 0 for none.

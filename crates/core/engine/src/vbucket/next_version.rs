@@ -10,7 +10,7 @@ use crate::item::{ItemFields, ItemRef, NewItem};
 /// Digits that a [`Stamp`] takes.
 const STAMP_DIGITS: usize = 16;
 
-/// What the next version of a rewrite is made from.
+/// Input of the next version of a rewrite.
 #[derive(Clone, Copy, Debug)]
 pub struct CurrentVersion<'a> {
     /// The document, its tombstone, or nothing.

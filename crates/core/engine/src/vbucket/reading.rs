@@ -152,7 +152,7 @@ impl VBucket {
         Ok(found.filter(|(item, _)| !item.is_expired(now_s) && !is_absence_marker(item)))
     }
 
-    /// What `refer` takes of the version under a key, dead or alive, evicted or not. `None` only
+    /// Result of `refer` for the version under a key, dead or alive, evicted or not. `None` only
     /// when it is certain that there is nothing of what is sought.
     #[inline]
     pub(super) fn look_up<T>(

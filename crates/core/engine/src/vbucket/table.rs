@@ -26,9 +26,9 @@ pub(super) struct WriteCounts {
     pub(super) deleted: u64,
 }
 
-/// What an overwrite of a document of the default collection changes comes first: with the lock
-/// before it, it is one cache line. The lines behind it change more rarely, so they stay in the
-/// caches of all cores that write.
+/// The fields that an overwrite of a document of the default collection changes come first: with
+/// the lock before it, it is one cache line. The lines behind it change more rarely, so they stay
+/// in the caches of all cores that write.
 #[repr(C)]
 pub(super) struct VbucketTable {
     item_bytes: u64,

@@ -66,7 +66,7 @@ impl From<Claim> for WriteTerms {
     }
 }
 
-/// What the next version is built from; a version that does not count is the same as none.
+/// Base of the next version; a version that does not count is the same as none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Basis {
     /// The document, with its value.

@@ -58,7 +58,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// What a value says of itself.
+/// The key and version in a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stamp {
     key: usize,
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-/// What one reader has seen of each key.
+/// The newest version of each key that one reader has seen.
 struct LookupResult {
     newest: Vec<Option<(Cas, Stamp)>>,
     numbers: [[u64; WRITERS]; KEYS],

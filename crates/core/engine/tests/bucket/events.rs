@@ -84,7 +84,7 @@ fn a_change_takes_a_seqno_in_every_vbucket() {
     assert_eq!(high(&bucket, Vbid(0)), Seqno(5), "no document there");
 }
 
-/// What happens to one collection between two commits is one record; another one is its own.
+/// Changes of one collection between two commits are one record; another collection has its own.
 #[test]
 fn a_commit_has_the_last_event_of_each_collection() {
     let bucket = open(Arc::new(MemoryStore::new()));

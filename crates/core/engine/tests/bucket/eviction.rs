@@ -81,7 +81,7 @@ pub fn doc_key(name: &str) -> DocKey<'_> {
 /// How long an operation may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What may have to wait before it is answered.
+/// Operations that may wait before they are answered.
 enum Answer<T> {
     Is(T),
     Wait(OperationRejection),

@@ -28,7 +28,7 @@ struct Fixture {
     written: AtomicU64,
 }
 
-/// What waiters were told, by token.
+/// Outcomes of waiters, by token.
 #[derive(Default)]
 struct RecordingSink(Mutex<Vec<(u64, PersistOutcome)>>);
 

@@ -74,8 +74,8 @@ fn what_is_being_written_is_not_persisted_yet() {
     assert_eq!((after.queue_items, after.queue_oldest), (0, None));
 }
 
-/// What one step leaves behind was due with the rest. It used to wait for its own interval, and so
-/// did a durable write behind it.
+/// Items that one step leaves were due with the rest. They used to wait for their own interval, and
+/// so did a durable write behind it.
 #[test]
 fn the_rest_of_a_step_needs_no_further_interval() {
     let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());
@@ -178,8 +178,8 @@ fn a_waiter_is_served_before_the_pass_ends() {
     assert!(unflushed(&bucket).is_empty());
 }
 
-/// What a pass had not come to when a commit failed is due as soon as the store is well, and not an
-/// interval later.
+/// Vbuckets that a pass had not reached when a commit failed are due as soon as the store recovers,
+/// not an interval later.
 #[test]
 fn a_waiter_of_a_failed_pass_is_served_by_the_next() {
     let plan = FaultPlan::none();
@@ -212,7 +212,7 @@ fn a_large_vbucket_is_finished_in_the_same_pass() {
     assert!(unflushed(&bucket).is_empty());
 }
 
-/// What one read takes of a vbucket is limited, and a step with room left could read the rest into
+/// One read of a vbucket is limited, and a step with capacity left could read the rest into
 /// the same commit; a store gets one stretch of each vbucket.
 #[test]
 fn a_vbucket_is_in_a_commit_once() {

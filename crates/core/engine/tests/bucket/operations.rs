@@ -355,7 +355,7 @@ fn beyond_the_quota_writes_fail_and_deletes_succeed() {
     done(bucket.store(VB, key("more"), &set("1"), NOW));
 }
 
-/// What a store's index takes beyond its free share, documents have less, down to a quarter.
+/// A store's index beyond its free share reduces the documents' memory, down to a quarter.
 #[test]
 fn a_large_index_takes_from_the_quota_of_documents() {
     let plan = FaultPlan::none();

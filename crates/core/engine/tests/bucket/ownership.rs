@@ -73,7 +73,7 @@ impl FetchSink for Fetched {
     }
 }
 
-/// What a node believes that it owns.
+/// The vbuckets that a node believes to own.
 #[derive(Default)]
 struct Owned(Mutex<Vec<Vbid>>);
 
@@ -239,7 +239,7 @@ pub(super) struct Interrupted {
     now: Mutex<Option<Action>>,
     before_scan: Mutex<Option<Action>>,
     in_take_over: Mutex<Option<Action>>,
-    /// What the next take-over finds to be written by an earlier owner after it was served.
+    /// A write by an earlier owner that the next takeover finds.
     overtaken: Mutex<Vec<Vbid>>,
 }
 

@@ -15,7 +15,7 @@ use super::{NOW, VB, config, done, entropy, key, open, set};
 use crate::operations_by_vbid::OperationsByVbid;
 use crate::ownership::node;
 
-/// What is found without a lock.
+/// Result of a read without a lock.
 #[derive(PartialEq, Eq, Debug)]
 enum Shared {
     Value(String),

@@ -55,7 +55,7 @@ fn from(start: u64, uuid: VbUuid, filter: StreamFilter) -> StreamRequest {
     }
 }
 
-/// What a reader has heard.
+/// Changes that a reader has received.
 #[derive(Default)]
 struct Heard {
     table: BTreeMap<Vec<u8>, Vec<u8>>,

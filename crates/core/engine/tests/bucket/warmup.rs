@@ -75,7 +75,7 @@ fn documents_come_back_from_either_kind_of_store() {
     }
 }
 
-/// What was written last has its value in memory, the rest of it only its metadata.
+/// The last writes have their values in memory, the others only their metadata.
 #[test]
 fn warmup_loads_recent_values_up_to_the_low_watermark() {
     let directory = tempfile::tempdir().expect("a directory");

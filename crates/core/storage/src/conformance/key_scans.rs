@@ -44,7 +44,7 @@ pub(super) fn bounds(medium: &dyn Medium) {
     assert_eq!(scan_from(&*store, 10, b""), vec![]);
 }
 
-/// What is committed while a visitor takes its time is not seen, and does not have to wait for it.
+/// Commits during a slow scan are not seen by it, and do not wait for it.
 pub(super) fn one_moment(medium: &dyn Medium) {
     let store = open(medium);
     let value = vec![b'v'; 2000];

@@ -95,7 +95,7 @@ pub(super) fn get_many(medium: &dyn Medium) {
     large_records_are_not_read(&*store, &wanted);
 }
 
-/// What is longer than what is asked for is only announced.
+/// A record longer than the limit is only announced.
 fn large_records_are_not_read(store: &dyn KvStore, wanted: &[(Vbid, DocKey<'_>)]) {
     let lengths: Vec<Option<usize>> = wanted
         .iter()

@@ -14,7 +14,7 @@ use crate::{
     StoreMaintenance, VbBatch, VbucketState, forward,
 };
 
-/// What the store under the suite does wrong.
+/// The fault of the store under the suite.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Bug {
     None,

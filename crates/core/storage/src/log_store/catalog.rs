@@ -182,16 +182,18 @@ impl Catalog {
 
     /// The seqnos of all that the segment in this slot has so far.
     pub(super) fn has_spans(&mut self, slot: u16, spans: Spans) {
+        debug_assert!(self.segments[usize::from(slot)].is_some(), "spans are of a segment");
         self.spans[usize::from(slot)] = spans;
     }
 
-    /// What is known of the seqnos in the segment in this slot.
+    /// Known seqnos in the segment in this slot.
     pub(super) fn spans(&self, slot: u16) -> &Spans {
         &self.spans[usize::from(slot)]
     }
 
     /// Versions were written to the segment in this slot, behind all others.
     pub(super) fn wrote(&mut self, slot: u16, vbid: Vbid, span: Span) {
+        debug_assert!(self.segments[usize::from(slot)].is_some(), "spans are of a segment");
         self.spans[usize::from(slot)].wrote(vbid, span);
     }
 
@@ -329,6 +331,7 @@ impl Catalog {
         self.states.remove(&vbid);
         let keys: Vec<TableKey> = self.tables_of(vbid).map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.drop_table(key));
+        debug_assert!(self.tables_of(vbid).next().is_none(), "a dropped vbucket has no table");
     }
 
     /// Takes out every entry of a table.
@@ -346,6 +349,7 @@ impl Catalog {
         self.segment_mut(entry.place().slot).gain(entry);
         self.entries += 1;
         self.purged += u64::from(entry.mark() == Mark::Purged);
+        debug_assert!(self.purged <= self.entries, "a purged tombstone has an entry");
     }
 
     /// An entry is no longer there.

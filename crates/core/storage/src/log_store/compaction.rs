@@ -167,6 +167,7 @@ impl Log {
     }
 
     fn victim(&self, slot: u16, segment: &Segment) -> Victim {
+        debug_assert_ne!(slot, self.catalog.read().active, "the active segment is not compacted");
         let (id, seed, file) = (segment.id, self.catalog.read().seed, segment.file.clone());
         let reader = SegmentReader::new(file, id, seed, segment.bytes, self.planted);
         let reader = reader.lazy();

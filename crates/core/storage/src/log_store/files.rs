@@ -177,6 +177,7 @@ pub(super) fn read_up_to(
     offset: u64,
     unit: usize,
 ) -> io::Result<usize> {
+    debug_assert!(unit > 0, "a read is continued at a unit");
     let mut filled = 0;
     while filled < buffer.len() && filled.is_multiple_of(unit) {
         match file.read_at(&mut buffer[filled..], offset + filled as u64) {

@@ -75,7 +75,7 @@ pub(super) struct HintVersion {
 }
 
 impl HintVersion {
-    /// What opening has to know of a record at `offset`.
+    /// Facts about a record at `offset` that opening needs.
     pub(super) fn of(
         stored: &StoredRecord<'_>,
         fingerprint: Fingerprint,
@@ -173,7 +173,7 @@ impl Hint {
     }
 }
 
-/// What an index file lists.
+/// Entries of an index file.
 pub(super) struct HintListing<V> {
     pub(super) versions: V,
     /// Incomplete where the file has none.
@@ -185,7 +185,7 @@ fn checksum(header: &[u8; HINT_HEADER_BYTES], entries: &[u8], seed: u64) -> u64 
     xxh3_64_with_seed(entries, of_header)
 }
 
-/// What an index file lists, or `None` when it is not a whole one of this segment.
+/// Entries of an index file, or `None` when it is not a whole one of this segment.
 pub(super) fn read(
     content: &[u8],
     segment: u32,

@@ -176,7 +176,7 @@ impl IndexTable {
         packing.exact_min.max(of_packed + self.left_exact / LEFT_FOR_EXACT)
     }
 
-    /// What is packed, and with it the exact entries in the segments that `old` says, by slot.
+    /// The packed entries and the exact entries in the segments of `old`, by slot.
     /// `packing` is the same for all of a table's life.
     pub(super) fn packed(&self, packing: Packing, old: &[bool]) -> PackedIndex {
         let is_old = |entry: &Entry| is_in(old, *entry);

@@ -79,6 +79,7 @@ impl Log {
         mut stretch: RecordStretch,
         visit: &mut dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
+        debug_assert!(!stretch.units.is_empty(), "a stretch has a record");
         let mut count = ReadCount::default();
         let mut load = || {
             let mut window = Window::ahead(LOAD_BYTES);

@@ -216,6 +216,7 @@ impl Log {
         groups: &[Group],
         superseded: &[SupersededEntry],
     ) {
+        debug_assert!(superseded.is_sorted_by_key(|one| one.index), "they have the commit's order");
         {
             let mut catalog = self.catalog.write();
             let segment = catalog.segment_mut(writer.active.slot);
@@ -292,6 +293,7 @@ impl Log {
             self.begin_segment_if_full(writer, room)?;
             let position = writer.position();
             self.write_and_sync(writer, &make(position))?;
+            debug_assert!(writer.position() > position, "a frame moves the end of the log");
             apply(position, &mut writer.bounds, &mut self.catalog.write());
             Ok(())
         })

@@ -28,7 +28,7 @@ use super::spans::{Span, Spans};
 use crate::state_layout::{decode_state, take};
 use crate::{StoreError, VbucketState};
 
-/// What the newest segment says.
+/// Content of the newest segment.
 pub(super) struct Newest {
     pub(super) id: u32,
     pub(super) file: Arc<dyn LogFile>,
@@ -52,7 +52,7 @@ pub(super) struct Newest {
     pub(super) is_damaged: bool,
 }
 
-/// What the root of a segment says: everything that is not a version.
+/// Content of a segment's root: everything that is not a version.
 #[derive(Clone, Default)]
 pub(super) struct Root {
     pub(super) segments: BTreeMap<u32, u64>,
@@ -93,7 +93,7 @@ struct Frames {
     found: Vec<(u64, u64)>,
     /// Highest number that a frame says was synced.
     synced: u64,
-    /// What the frame that is being read says, until it is whole.
+    /// Content of the frame that is being read, until it is whole.
     versions: Vec<(HintVersion, Seqno)>,
     controls: Vec<Control>,
     /// The frame that is being read, when damage is accepted.
@@ -194,7 +194,7 @@ pub(super) fn read_newest(
     }
 }
 
-/// What it means that a segment has no whole root: a frame that is there nevertheless was written
+/// Consequence of a segment without a whole root: a frame that is there nevertheless was written
 /// after the root was synced.
 fn no_root(file: &dyn LogFile, id: u32, seed: Option<u64>) -> io::Result<NewestFault> {
     let Some(seed) = seed else {
@@ -343,7 +343,7 @@ impl Frames {
 }
 
 impl Newest {
-    /// What the root of a segment behind this one would say of it.
+    /// This segment's entry in the root of a later segment.
     pub(super) fn into_root(self) -> Root {
         let Newest { segments, bounds, states, locals, .. } = self;
         Root { segments, bounds, states, locals }

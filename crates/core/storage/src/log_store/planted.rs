@@ -4,7 +4,7 @@
 //! for it by name. Without tests, and without the feature `testing` (for the engine's tests), the
 //! answer is a constant.
 
-/// What a store under test does wrong.
+/// A fault of a store under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Bug {
     #[default]
@@ -31,7 +31,7 @@ pub enum Bug {
     KeepsUnfinishedSegments,
     /// Readers are pointed at copies of compaction that may be cut off.
     ShowsCopiesBeforeTheSync,
-    /// What was read back at opening is not written again before it is relied on.
+    /// Omits to write recovered frames again before the store relies on them.
     TrustsTheTail,
     /// Scans by seqno are not told which seqnos compaction has moved to a segment.
     ForgetsWhereCopiesBelong,

@@ -55,7 +55,7 @@ impl LogLosses {
     }
 }
 
-/// What reading a segment passes, in its order.
+/// Parts of a segment, in the order of reading.
 #[derive(Debug)]
 pub(super) enum SalvageItem {
     Frame(PassedFrame),
@@ -93,7 +93,7 @@ pub(super) struct PassedFrame {
     vbuckets: BTreeMap<Vbid, Content>,
 }
 
-/// What a frame has of a vbucket.
+/// A vbucket's part of a frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct Content {
     /// Lowest and highest seqno.
@@ -125,7 +125,7 @@ impl PassedFrame {
     }
 }
 
-/// What is known of a vbucket up to a place in the log.
+/// State of a vbucket up to a place in the log.
 #[derive(Default)]
 struct RecoveredVbucket {
     /// Highest seqno, by the last state.
@@ -264,6 +264,7 @@ pub(super) fn states_of_commit(
     seed: u64,
     (at, end): (u64, u64),
 ) -> io::Result<Option<BTreeMap<Vbid, Seqno>>> {
+    assert!(at < end, "a commit has bytes");
     let length = usize::try_from(end - at).unwrap_or(usize::MAX);
     if length > COMMIT_BYTES_MAX {
         return Ok(None);

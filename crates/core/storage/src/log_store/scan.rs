@@ -41,7 +41,7 @@ const READ_AHEAD_BYTES: u64 = 8 << 20;
 /// Bytes that one run reads ahead: at most as many as stay in a core's own cache, at least a page.
 const RUN_AHEAD_MAX: u64 = 512 << 10;
 const RUN_AHEAD_MIN: u64 = 4 << 10;
-/// What a window may have beyond what it reads ahead: the record that begins there, and blocks.
+/// Bytes of a window beyond its read-ahead: the record that begins there, and blocks.
 const WINDOW_BYTES_MORE: u64 = FIRST_READ_BYTES as u64 + 3 * BLOCK_BYTES_MAX as u64;
 /// Records this near to each other are read together, as in [`super::get_many`].
 const GAP_BYTES_MAX: u64 = 16 << 10;
@@ -53,7 +53,7 @@ struct Part {
     segment: Segment,
     slot: u16,
     units: Vec<u32>,
-    /// What is known of the vbucket's records in it.
+    /// Known records of the vbucket in it.
     span: Option<Span>,
     /// The scan has all of them, because nothing is written to it.
     is_sealed: bool,
@@ -330,6 +330,7 @@ impl LogScan {
     /// Finds the runs of a segment.
     fn open(&mut self, part: Part) -> Result<(), StoreError> {
         let Part { segment, slot, mut units, span, is_sealed } = part;
+        debug_assert!(!units.is_empty(), "a part has a record");
         units.sort_unstable();
         let mut all = Run::new(self.from, Arc::new(segment), units, self.window());
         if let Some(span) = span.filter(|span| span.is_ascending) {

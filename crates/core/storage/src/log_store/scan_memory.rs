@@ -47,7 +47,7 @@ impl ScanMemory {
     }
 }
 
-/// What is kept in a share.
+/// Memory kept in a share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShareKind {
     /// Keys and places, without which a scan has to pass over the vbucket once more.

@@ -31,7 +31,7 @@ pub enum Trouble {
 #[derive(Default)]
 struct Content {
     cache: Vec<u8>,
-    /// What is present after a crash, at least.
+    /// The least content after a crash.
     disk: Vec<u8>,
     /// Sectors of the cache that are not on disk.
     dirty: BTreeSet<usize>,
@@ -55,6 +55,7 @@ impl Content {
             self.write_back(sector);
         }
         self.disk.truncate(length);
+        assert_eq!(self.disk.len(), self.cache.len(), "a sync makes the length durable");
     }
 
     fn write_back(&mut self, sector: usize) {
@@ -140,7 +141,7 @@ fn failed() -> io::Error {
 #[derive(Clone)]
 pub struct SimDirectory {
     state: Arc<Mutex<State>>,
-    /// What the names of its files begin with in the state, which has those of all directories.
+    /// Prefix of its files' names in the state, which has those of all directories.
     prefix: String,
 }
 
@@ -166,6 +167,7 @@ impl SimDirectory {
 
     /// The subdirectory of this name. Calls for trouble, sizes and contents mean all directories.
     pub(super) fn subdirectory(&self, name: &str) -> SimDirectory {
+        assert!(!name.contains('/'), "a subdirectory is one level down");
         SimDirectory { state: Arc::clone(&self.state), prefix: format!("{}{name}/", self.prefix) }
     }
 
@@ -189,6 +191,7 @@ impl SimDirectory {
 
     /// Plans trouble for the step that is `after` steps ahead, 1 for the next one.
     pub fn plan(&self, after: u64, trouble: Trouble) {
+        assert!(after > 0, "trouble comes with a later step");
         let mut state = self.state.lock();
         state.trouble = Some((state.steps + after, trouble));
     }
@@ -215,7 +218,7 @@ impl SimDirectory {
         self.state.lock().is_off
     }
 
-    /// What was not synced is partly gone, and everything works again.
+    /// Drops a part of the unsynced writes; everything works again.
     pub fn restart(&self) {
         let mut state = self.state.lock();
         let state = &mut *state;

@@ -42,7 +42,7 @@ impl Span {
     }
 }
 
-/// What is known of a vbucket in a segment.
+/// A segment's facts about one vbucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SegmentKnowledge {
     /// No more than that its records are there, if the index points at any.

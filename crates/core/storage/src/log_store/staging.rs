@@ -62,6 +62,7 @@ impl Staging {
 
     /// Appends the bytes, and writes whenever the buffer is full.
     pub(super) fn push(&mut self, file: &dyn LogFile, mut bytes: &[u8]) -> io::Result<()> {
+        debug_assert!(self.len < STAGING_BYTES, "a full buffer is written");
         while !bytes.is_empty() {
             let free = &mut self.memory.room(STAGING_BYTES)[self.len..];
             debug_assert!(!free.is_empty(), "a full buffer is written");

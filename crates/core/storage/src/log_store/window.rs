@@ -124,6 +124,7 @@ impl Window {
         offset: u64,
     ) -> Result<&[u8; RECORD_HEADER_BYTES], StoreError> {
         self.cover(segment, offset, RECORD_HEADER_BYTES as u64)?;
+        debug_assert!(self.offset <= offset, "the window covers the place");
         let begin = (offset - self.offset) as usize;
         let head = self.bytes().get(begin..).and_then(|bytes| bytes.first_chunk());
         head.ok_or_else(|| damaged(segment.id, offset, "a record that is cut off"))

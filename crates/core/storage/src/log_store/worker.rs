@@ -80,6 +80,7 @@ impl LogStoreWorker {
 
     /// Calls the thread when there is work, and helps when there is too much of it.
     pub(super) fn before_commit(&self, batches: Batches<'_, '_>) {
+        debug_assert!(!batches.is_empty(), "a commit has a batch");
         let limit = self.shared.log.options.garbage_percent;
         let garbage = self.shared.log.garbage_percent();
         if garbage + EARLY_PERCENT < limit {

@@ -210,6 +210,7 @@ impl LogWriter {
 
     /// Where the next frame will stand: everything written so far is before it.
     pub(super) fn position(&self) -> LogPosition {
+        debug_assert!(self.active.end.is_multiple_of(UNIT_BYTES), "a frame begins at a unit");
         LogPosition { segment: self.active.id, offset: self.active.end }
     }
 
@@ -302,6 +303,7 @@ impl LogWriter {
     /// Writes the index file of a sealed segment. Without one the segment is read at the next
     /// opening, so a failure is worth no more than a line in the log.
     fn write_hint(&mut self, mut sealed: ActiveSegment, catalog: &RwLock<Catalog>) {
+        debug_assert_eq!(sealed.durable_end, sealed.end, "a sealed segment is durable");
         let name = hint_name(sealed.id);
         let spans = catalog.read().spans(sealed.slot).clone();
         let content = sealed.hint.content(sealed.id, sealed.end, self.seed, &spans);

@@ -80,7 +80,7 @@ fn the_bytes_are_those_of_version_two() {
     assert_eq!(decode_state(expected).expect("it is whole"), state(1));
 }
 
-/// What earlier releases stored.
+/// The stored form of earlier releases.
 #[test]
 fn version_one_is_read_as_a_single_copy() {
     let stored = b"\x01\x01\x09\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\

@@ -189,7 +189,7 @@ fn a_stream_that_keeps_up_leaves_the_checkpoint_open() {
 
 // Invariant: A stream that keeps up leaves the open checkpoint open, and its snapshot does not
 // change.
-/// What a stream was given is its own: neither deduplication nor the flusher takes it away.
+/// A stream keeps items that it has read: neither deduplication nor the flusher removes them.
 #[test]
 fn a_snapshot_stays_as_it_was() {
     let mut world = World::new();

@@ -41,7 +41,7 @@ pub(super) fn get_replica(bucket: &Bucket, key: DocKey<'_>, now: Timestamp) -> G
     bucket.vbucket(VB).expect("it exists").get_replica(&bucket.context(now), key)
 }
 
-/// What a node has of the vbucket, in any role.
+/// A node's copy of the vbucket, in any role.
 fn content(bucket: &Bucket) -> Content {
     let is_replica = bucket.vbucket(VB).expect("it exists").is_replica();
     let manifest = bucket.manifest();
@@ -239,7 +239,7 @@ pub(super) struct World {
     /// The node with the active comes first.
     nodes: [Node; 2],
     link: Option<Link>,
-    /// What the active had at each seqno of its history.
+    /// The active's version at each seqno of its history.
     states: BTreeMap<Seqno, Content>,
     names: u64,
     compared: u64,

@@ -19,7 +19,7 @@ pub(in super::super) const SLOTS_MAX: usize = 1 << SLOT_BITS;
 const _: () = assert!(SLOTS_MAX <= 1 << u16::BITS);
 const _: () = assert!(SEGMENT_BYTES_MAX == UNIT_BYTES << UNIT_BITS);
 
-/// What tells keys of one table apart: the upper bits of a hash of the key.
+/// Fingerprint of a key within one table: the upper bits of its hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(in super::super) struct Fingerprint(pub(super) u128);
 

@@ -70,7 +70,7 @@ impl LogOpening<'_> {
         read_newest(file, id, self.seed_but_of(id), salvage, self.planted)
     }
 
-    /// What the root of segment `id` said, by the ones before it.
+    /// The entries of segment `id`'s root for earlier segments.
     fn rebuilt_root(&self, id: u32, earlier: &[u32]) -> Result<Root, NewestFault> {
         let mut root = Root::default();
         let mut without_root = Vec::new();

@@ -37,7 +37,7 @@ const BLOCK_BYTES: u64 = BLOCK_BYTES_MAX as u64;
 /// Permission of copied files.
 const MODE: u32 = 0o600;
 
-/// What a snapshot of a store took.
+/// Sizes of a store's snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SnapshotSizes {
     /// Files that are shared with the store.
@@ -133,6 +133,7 @@ impl LogCopy {
     }
 
     fn link(&mut self, id: u32) -> io::Result<()> {
+        assert!(self.linked.last().is_none_or(|last| *last < id), "segments are linked in order");
         let link = |name: String| fs::hard_link(self.from.join(&name), self.to.join(&name));
         match link(segment_name(id)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -187,6 +188,7 @@ impl LogCopy {
 
     /// Copies the newest segments as noted. False when a failed write was cut off concurrently.
     pub(super) fn copy(&mut self) -> io::Result<bool> {
+        assert!(self.newest.len() <= COPIED_SEGMENTS, "only the newest segments are copied");
         for CopiedSegment { id, file, note } in &self.newest {
             let mut target = create(&self.to.join(segment_name(*id)))?;
             let copied = io::copy(&mut file.take(note.last_block_at), &mut target)?;

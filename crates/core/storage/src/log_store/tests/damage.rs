@@ -206,9 +206,9 @@ fn a_lost_segment_is_dropped_on_operator_request() {
     assert_eq!(shown(&reopen(&files, &unhinted()).expect("the gap is gone")), left);
 }
 
-/// What a crash leaves is not damage: the newest segment ends anywhere in its last commit. Wherever
-/// a log is cut off after it was closed, it opens as after a crash or not at all, and never says
-/// that it ends as it was left.
+/// The remains of a crash are not damage: the newest segment ends anywhere in its last commit.
+/// Wherever a log is cut off after it was closed, it opens as after a crash or not at all, and
+/// never says that it ends as it was left.
 #[test]
 fn a_truncated_closed_log_is_detected() {
     let original = filled();

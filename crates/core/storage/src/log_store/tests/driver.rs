@@ -78,9 +78,9 @@ pub(super) struct Driver {
     random: SeededRandom,
     is_made: bool,
     store: Option<LogStore>,
-    /// What was acknowledged, by log.
+    /// Acknowledged commits, by log.
     acknowledged: Vec<Model>,
-    /// What may be there instead, by log, after operations that failed. Each was cut off before the
+    /// Alternative contents, by log, after operations that failed. Each was cut off before the
     /// next.
     possible: Vec<Vec<Model>>,
     /// Writes that were successes in a store in which one had failed.

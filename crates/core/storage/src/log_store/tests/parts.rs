@@ -27,7 +27,7 @@ use super::super::spans::{SegmentKnowledge, Span, Spans};
 use crate::SeededRandom;
 use crate::conformance::fixture::OwnedFields;
 
-/// What an entry says, but for the part of the fingerprint that a packed one has not.
+/// An entry, without the part of the fingerprint that a packed one lacks.
 fn said(entry: Entry) -> (Size, Mark, RecordPlace) {
     (entry.size(), entry.mark(), entry.place())
 }

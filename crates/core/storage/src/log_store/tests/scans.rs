@@ -110,7 +110,7 @@ fn scans_read_each_segment_once_and_in_large_pieces() {
     }
 }
 
-/// What a scan of one collection has seen of a segment is not taken for all that is in it.
+/// A scan of one collection does not mark a segment as completely read.
 #[test]
 fn a_collection_scan_reveals_nothing_of_others() {
     let (files, options) = (SimDirectory::new(7), options());
@@ -208,7 +208,7 @@ fn a_packed_index_lists_each_key_once() {
     }
 }
 
-/// What a scan by key shows.
+/// Result of a scan by key.
 fn keys_of(store: &LogStore) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut shown = Vec::new();
     store.scan_keys(VB, &mut |record| {

@@ -14,7 +14,7 @@ const MANY_KEYS: u64 = 60_000;
 const COMMITS: u64 = 400;
 const RECORDS_PER_COMMIT: usize = 20;
 const SEGMENT_BYTES: u64 = 64 << 10;
-/// What a record has besides its key and value, and a little for frames and roots.
+/// Overhead of a record besides its key and value, with a share of frames and roots.
 const OVERHEAD_BYTES: u64 = 64;
 
 /// Overwrites documents as `choose` says, which gives a key and a length. Returns the largest log
@@ -74,7 +74,7 @@ fn overwrites_of_mixed_lengths_stay_within_the_bound() {
     assert!(most <= 2.0, "{most} segments beyond twice the data");
 }
 
-/// What is left of the disk belongs to commits.
+/// The rest of the disk belongs to commits.
 #[test]
 fn compaction_leaves_the_last_space_to_commits() {
     let files = SimDirectory::new(1);

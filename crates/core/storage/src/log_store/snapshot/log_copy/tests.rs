@@ -94,7 +94,7 @@ fn every_commit_changes_the_note() {
     }
 }
 
-/// What is written behind a note is not in the copy, be it in the last block or far behind it.
+/// Writes after a note are not in the copy, be it in the last block or far behind it.
 #[test]
 fn a_copy_is_as_noted() {
     for more in [1, 4, 40] {
