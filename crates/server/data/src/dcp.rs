@@ -356,6 +356,7 @@ impl DcpProducer {
             let writer = FrameWriter { flags, features, options };
             let pending = CHANGES_PENDING_BYTES_MAX - out.pending_bytes();
             let room = self.window.room().min(pending as u64);
+            debug_assert!(room > 0, "a message needs an open window");
             let changes_max = CHANGES_PER_STREAM_TURN.min(*left);
             let mut lends = |document: &ChangedDocument<'_>, has_output: bool| {
                 let Some(demand) = lender.demand(flags, document) else { return true };
@@ -366,6 +367,7 @@ impl DcpProducer {
                 if changes == 0 {
                     return Ok(Turn::Blocked);
                 }
+                assert!(changes <= changes_max, "a run keeps to its share of the turn");
                 *left -= changes;
                 self.window.sent(bytes);
                 self.record.note_sent(bytes, changes);

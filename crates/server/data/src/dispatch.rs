@@ -88,7 +88,7 @@ pub(crate) enum ServeResult {
     Fetch {
         /// Later requests may be served first.
         overtakable: bool,
-        /// What the second try has to know of the earlier ones.
+        /// State of earlier tries that the next one needs.
         tries: TryHistory,
     },
 }

@@ -41,7 +41,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const OPERATIONS: u64 = 1000;
 
-/// What a client has agreed on, and how its keys begin.
+/// A client's negotiated features, and the prefix of its keys.
 #[derive(Clone, Copy)]
 struct Client {
     /// Bytes before each key: a collection id where collections were negotiated.

@@ -30,7 +30,7 @@ pub struct Snapshot {
     pub buckets: Vec<String>,
     /// Buckets whose documents are elsewhere, with the place.
     pub remote: Vec<(String, String)>,
-    /// What their stores took.
+    /// Sizes of their stores.
     pub sizes: SnapshotSizes,
 }
 

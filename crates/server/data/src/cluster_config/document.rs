@@ -44,7 +44,7 @@ pub const BUCKET_CAPABILITIES: [&str; 19] = [
 /// prefer a group compare by name. A missing name would match a client without a preference.
 pub const SERVER_GROUP: &str = "Group 1";
 
-/// What the query service of a node can do, in the words that clients look for: a statement is
+/// Capabilities of a node's query service, in the words that clients look for: a statement is
 /// prepared and run by one request.
 const QUERY_CAPABILITIES: [&str; 1] = ["enhancedPreparedStatements"];
 

@@ -35,7 +35,7 @@ pub enum CloseReason {
     LineTooLong,
     /// The client speaks another protocol.
     ForeignProtocol(ForeignProtocol),
-    /// What the balancer sent is not the header of the PROXY protocol, or is not acceptable.
+    /// The balancer's header of the PROXY protocol is malformed, or not acceptable.
     ProxyHeader(&'static str),
     /// The bytes are not TLS, or the client has no acceptable certificate.
     Tls,

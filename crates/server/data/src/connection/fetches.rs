@@ -141,6 +141,7 @@ impl Fetches {
     /// Parks a request at [`Fetches::next_position`]. The caller asks for its fetch with this
     /// serial number.
     pub fn park(&mut self, serial: u32, now_ms: u64, frame: Box<[u8]>, tries: TryHistory) {
+        assert!(!tries.is_over(), "another fetch would be useless");
         assert!(serial != 0, "serial 0 stands for a fetch that is over");
         self.parked_bytes += frame.len();
         assert!(self.parked_bytes <= PARKED_REQUEST_BYTES_MAX, "the caller asked for a position");
@@ -235,6 +236,7 @@ impl Fetches {
     pub fn take_ready(&mut self) -> Option<ParkedRequest> {
         let parked = self.parked.try_remove(usize::from(self.ready.pop_front()?))?;
         assert!(parked.is_over(), "a request is tried again after its fetch");
+        assert!(parked.frame.len() <= self.parked_bytes, "parked bytes were counted");
         self.parked_bytes -= parked.frame.len();
         Some(parked)
     }
@@ -251,6 +253,10 @@ impl Fetches {
 
     /// True while some completion is outstanding.
     pub fn is_waiting(&self) -> bool {
+        debug_assert!(
+            self.ready.len() <= self.parked.len(),
+            "only parked requests are tried again"
+        );
         self.parked.len() > self.ready.len() || self.head.as_ref().is_some_and(|h| h.missing > 0)
     }
 

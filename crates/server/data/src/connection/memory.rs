@@ -113,7 +113,7 @@ impl ConnectionMemoryStats {
 pub struct ConnectionMemory {
     /// Sum of the buckets' quotas.
     quota_bytes: AtomicU64,
-    /// What connections hold without a reservation, as their workers have reported it.
+    /// Unreserved bytes of connections, as their workers have reported them.
     unreserved_bytes: AtomicUsize,
     budget: Mutex<Budget<Waiter>>,
     /// The sum of the reservations, readable without the lock.
@@ -216,6 +216,7 @@ impl ConnectionMemory {
         waker: &Arc<dyn ConnectionWaker>,
         connection: ConnectionId,
     ) -> Option<Grant> {
+        debug_assert!(before.is_any(), "only a fresh reservation is exchanged");
         let demand = self.counted_demand(demand);
         self.change(|budget| {
             before.take_all().for_each(|grant| budget.release(grant));

@@ -108,13 +108,15 @@ impl ConnectionRegistry {
             agreement: Mutex::default(),
         });
         record.active_unix_ns.set(created.unix_ns);
-        self.records.lock().insert(record.number, Arc::clone(&record));
+        let before = self.records.lock().insert(record.number, Arc::clone(&record));
+        assert!(before.is_none(), "a connection's number is used once");
         record
     }
 
     /// Removes a connection that has ended.
     pub fn remove(&self, number: u64) {
-        self.records.lock().remove(&number);
+        let removed = self.records.lock().remove(&number);
+        assert!(removed.is_some(), "a connection leaves the registry once");
     }
 
     pub fn get(&self, number: u64) -> Option<Arc<ConnectionRecord>> {

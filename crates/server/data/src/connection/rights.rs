@@ -54,6 +54,10 @@ impl Rights {
     pub fn of(identity: &Arc<Identity>, bucket: &str) -> Rights {
         let access = &identity.access;
         let (everywhere, somewhere) = (access.everywhere(bucket), access.somewhere(bucket));
+        assert!(
+            everywhere.without(somewhere).is_empty(),
+            "a right held everywhere is held somewhere"
+        );
         let narrow = (everywhere != somewhere).then(|| NarrowRights {
             identity: Arc::clone(identity),
             bucket: bucket.into(),
@@ -119,6 +123,10 @@ impl NarrowRights {
             let visible = manifest.restricted(
                 |scope| access.sees_scope(bucket, &scope.name),
                 |scope, collection| !held(&scope.name, &collection.name).is_empty(),
+            );
+            assert!(
+                visible.scopes().len() <= manifest.scopes().len(),
+                "a user sees existing scopes"
             );
             let mut collections: Vec<_> = visible
                 .scopes()

@@ -106,6 +106,7 @@ impl ConnectionUser {
 
     /// Replaces the user by its present state. The caller computes the rights next.
     pub fn update(&mut self, current: Arc<Identity>) {
+        assert!(self.is_guest() || *self.name() == *current.name, "a user keeps its name");
         match &mut self.login {
             LoginState::Unknown { .. } => panic!("only a known user changes"),
             LoginState::Guest(identity) | LoginState::Proved(identity) => *identity = current,

@@ -182,6 +182,7 @@ impl DcpFeed {
                 });
             }
             FeedEvent::Finished => {
+                assert!(self.unfinished > 0, "a vbucket finishes once");
                 self.unfinished -= 1;
                 self.note_end(at);
                 return Ok(None);
@@ -242,6 +243,7 @@ impl DcpFeed {
     }
 
     fn open_vbucket(&mut self, at: usize, now: Instant) -> Result<(), FeedEnd> {
+        assert!(self.unfinished > 0, "a finished vbucket stays closed");
         let bucket = self.bucket.bucket();
         let opened =
             self.vbuckets[at].open(bucket, &mut self.request, Arc::clone(&self.sink), now)?;

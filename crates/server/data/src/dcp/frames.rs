@@ -261,6 +261,7 @@ fn write_value(
     value: &[u8],
 ) -> usize {
     let whole_bytes = document.record.value.len();
+    debug_assert!(value.len() <= whole_bytes, "a part is no longer than its document");
     if let Some(copied) = document.copied
         && value.len() >= RESERVED_ANSWER_BYTES_MIN
     {

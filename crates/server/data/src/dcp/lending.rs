@@ -37,7 +37,7 @@ pub(crate) struct Lender<'a> {
 }
 
 impl Lender<'_> {
-    /// What the document needs in addition before it is sent; `None` for nothing.
+    /// The document's additional memory demand before it is sent, if any.
     pub fn demand(&self, flags: OpenFlags, document: &ChangedDocument<'_>) -> Option<Demand> {
         let item = document.item?;
         let is_large = document.record.value.len() >= self.ledger.reserved_answer_bytes_min();

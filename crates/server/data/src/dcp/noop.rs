@@ -61,6 +61,7 @@ impl Noop {
     }
 
     pub fn set_interval(&mut self, interval_ms: u64) {
+        assert!(interval_ms > 0, "noops are sent at intervals");
         self.interval_ms = interval_ms;
     }
 

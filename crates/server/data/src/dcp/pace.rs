@@ -59,6 +59,8 @@ impl LookTotals {
     }
 }
 
+const _: () = assert!(CHANGES_PAUSE_NS_MIN < CHANGES_PAUSE_NS_MAX);
+
 impl Default for Pace {
     fn default() -> Pace {
         Pace {

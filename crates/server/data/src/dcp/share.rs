@@ -44,6 +44,7 @@ impl TurnShare {
 
     /// Counts the messages of a slice.
     pub fn sent(&mut self, messages: usize, is_live: bool) {
+        assert!(messages <= self.left, "a turn sends at most its share");
         self.left = self.left.saturating_sub(messages);
         self.is_live = is_live;
         self.is_bulk = !is_live && messages >= BULK_MESSAGES;
@@ -99,13 +100,16 @@ mod tests {
     fn only_long_slices_of_backfills_let_others_go_first() {
         let mut share = TurnShare::default();
         assert!(!share.is_bulk(), "it has sent nothing");
-        for (messages, is_live, is_bulk) in
-            [(BULK_MESSAGES, false, true), (BULK_MESSAGES - 1, false, false), (500, true, false)]
-        {
+        for (messages, is_live, is_bulk) in [
+            (BULK_MESSAGES, false, true),
+            (BULK_MESSAGES - 1, false, false),
+            (CHANGES_PER_TURN, true, false),
+        ] {
             share.begin(0);
             share.sent(messages, is_live);
             assert_eq!(share.is_bulk(), is_bulk, "{messages} {is_live}");
         }
+        share.begin(0);
         share.sent(BULK_MESSAGES, false);
         share.begin(100);
         assert!(share.is_bulk(), "a turn that begins has sent nothing yet");

@@ -45,6 +45,7 @@ pub(crate) struct RejectionLog {
 impl RejectionLog {
     /// The log of worker number `worker` in a server that was started with this random number.
     pub fn new(seed: u64, worker: usize) -> RejectionLog {
+        assert!(worker < 1 << 16, "the upper bits of a number are the worker's");
         // Workers count separately: the upper bits are the worker's.
         RejectionLog { seed, next_number: (worker as u64) << 48, window_ms: 0, lines: 0 }
     }

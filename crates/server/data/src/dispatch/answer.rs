@@ -128,6 +128,10 @@ pub(super) fn conclude_other(
 }
 
 fn send(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule, reply: HandlerReply<'_>) {
+    debug_assert!(
+        rule.silence != Silence::OnSuccess || !req.waits_for_store(),
+        "quiet writes are not durable"
+    );
     let reply = match reply {
         HandlerReply::Miss { .. } if rule.silence == Silence::OnMiss => return,
         HandlerReply::Streamed | HandlerReply::Nothing => return,
@@ -137,6 +141,7 @@ fn send(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule, reply: Handler
             return req.env.jobs.push((req.connection, job));
         }
         HandlerReply::Written(answer) if req.waits_for_store() => {
+            assert!(rule.durable, "only durable commands wait for the store");
             match durable::park(req, answer) {
                 None => return,
                 Some(answer) => HandlerReply::Written(answer),
@@ -225,6 +230,7 @@ fn fail(
     status: Status,
     context: Option<&'static str>,
 ) {
+    debug_assert!(status != Status::Success, "a failure has its status");
     if req.state.closes_instead(status) {
         return;
     }
@@ -234,6 +240,7 @@ fn fail(
 
 /// As [`fail`], with a reference that identifies the request in the log.
 fn fail_logged(req: &mut Request<'_>, out: &mut SendBuffer, status: Status, context: &str) {
+    debug_assert!(status != Status::Success, "a refusal has its status");
     let reference = log_refusal(req, status, context);
     if req.state.closes_instead(status) {
         return;
@@ -393,6 +400,7 @@ pub(crate) fn fail_request(
     status: Status,
     context: Option<&'static str>,
 ) {
+    debug_assert!(status != Status::Success, "a failure has its status");
     if state.closes_instead(status) {
         return;
     }

@@ -117,6 +117,7 @@ impl ConnectionState {
 
     /// Makes `identity` the user of the connection, and deselects the bucket.
     pub fn authenticate(&mut self, identity: Arc<Identity>) {
+        assert!(self.producer.is_none(), "a producer keeps its user");
         self.user.prove(identity);
         self.negotiation.end_adoption();
         self.select(None);
@@ -125,12 +126,17 @@ impl ConnectionState {
     /// Takes over what HELLO negotiated. What the server chose for a memcached client no longer
     /// holds.
     pub fn greet(&mut self, features: Features, reads_histograms: bool, now_ms: u64) {
+        assert!(self.producer.is_none(), "a producer keeps its features");
         if self.user.is_guest() {
             self.deauthenticate(now_ms);
         } else if self.is_memcached() {
             self.select(None);
         }
         self.negotiation.greet(features, reads_histograms);
+        assert!(
+            !self.is_memcached() && !self.user.is_guest(),
+            "a client that said HELLO is no guest"
+        );
     }
 
     /// Decides by the first byte whether the client speaks the text protocol.
@@ -140,6 +146,7 @@ impl ConnectionState {
 
     /// Selects the bucket that the client named, or none. The client has shown that it can select.
     pub fn select_named(&mut self, bucket: Option<Arc<BucketHandle>>) {
+        assert!(self.producer.is_none(), "a producer keeps its bucket");
         self.negotiation.note_selects();
         self.select(bucket);
     }
@@ -155,6 +162,7 @@ impl ConnectionState {
         self.user.forget(now_ms);
         self.negotiation.end_adoption();
         self.select(None);
+        assert!(self.rights().somewhere().is_empty(), "rights end with their user");
     }
 
     /// The requester, for the audit log.

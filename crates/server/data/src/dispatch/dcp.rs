@@ -146,6 +146,7 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     }
     let head = StreamHead { opaque: req.frame.header.opaque, vbid, stream_id: key.1 };
     let generation = producer.rights_generation();
+    debug_assert_eq!(producer.streams.next_position() as u64, token, "the token is the position");
     producer.streams.add(DcpProducerStream::new(head, stream, extras, filter, generation));
     producer.changed();
     Ok(HandlerReply::value(log))

@@ -134,6 +134,7 @@ pub(super) fn write_found(
     parts: &ResponseParts<'_>,
     found: &PathValues,
 ) {
+    debug_assert!(found.is_list || found.values.len() <= 1, "one path has one value");
     let head_bytes = if found.is_list { LOOKUP_HEAD_BYTES } else { 0 };
     let bytes: usize =
         found.values.iter().map(|value| head_bytes + (value.end - value.begin) as usize).sum();

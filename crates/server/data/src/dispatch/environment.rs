@@ -134,6 +134,7 @@ impl Environment {
 
     /// Bytes of a large value that move before the next connection gets its turn.
     pub fn transfer_slice_bytes(&self) -> usize {
+        debug_assert!(self.now_ms >= self.small_requests_ms, "the clock of a worker ascends");
         match self.now_ms - self.small_requests_ms > SMALL_REQUESTS_REMEMBERED_MS {
             true => LONE_TRANSFER_SLICE_BYTES,
             false => TRANSFER_SLICE_BYTES,

@@ -135,7 +135,7 @@ fn served(req: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), Rejection> {
     Ok((vbid, handle))
 }
 
-/// What a scan reads, provided that the scan exists, the user may see its results, and the
+/// The subject of a scan, provided that the scan exists, the user may see its results, and the
 /// collection still exists.
 fn usable(
     req: &mut Request<'_>,

@@ -51,6 +51,7 @@ fn tries_again(req: &mut Request<'_>, wait_ms: u64) -> bool {
 
 /// Makes the connection wait with this request at its head. [`waits_to_load`] has begun its wait.
 pub(super) fn wait(req: &mut Request<'_>, wait: HeadWait) {
+    debug_assert!(!req.tries.is_overtaken, "an overtaken request does not wait at the head");
     if req.state.pending.head_wait() != Some(wait) {
         req.state.pending.wait_at_head(wait);
     }

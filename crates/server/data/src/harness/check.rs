@@ -27,7 +27,6 @@ use super::ConnectionHarness;
 use super::login::log_in;
 use crate::connection::close_reason::CloseReason;
 
-/// What a connection has answered.
 #[derive(Debug, PartialEq, Eq)]
 enum Answers {
     Frames(Vec<Answer>),
@@ -55,7 +54,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// What the connection answers; none with unordered execution.
+/// The connection's answers; none with unordered execution.
 fn run<'a>(
     logged_in: bool,
     pieces: impl Iterator<Item = &'a [u8]>,

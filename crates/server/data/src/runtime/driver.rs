@@ -205,6 +205,7 @@ impl ConnectionDriver {
     /// Records in the audit log a user who was proved by a certificate. Ends the connection when
     /// only administrators may still connect.
     pub fn audit_certified(&mut self, env: &Environment) {
+        assert!(self.state.user.is_known(), "a certificate proves a user before it is audited");
         let is_admin = self.state.rights().is_admin();
         if env.server.access.audit.is_on() {
             env.server.access.audit.record(self.state.actor(), Event::Authenticated);

@@ -47,6 +47,7 @@ impl Listener {
         server: Arc<ServerContext>,
         workers: Vec<Arc<Mailbox>>,
     ) -> io::Result<Listener> {
+        assert!(!workers.is_empty(), "connections need a worker");
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), STOP)?;
         let mut ports = Vec::new();

@@ -166,6 +166,7 @@ impl WorkerLoop {
             }
         }
         self.connections.close_all(&mut self.environment, CloseReason::ServerStopping);
+        assert!(self.connections.is_empty(), "a worker that ends has no connection");
     }
 
     /// Longest time to wait for an event in the kernel.

@@ -107,7 +107,7 @@ impl Client {
     }
 }
 
-/// What memcached says about a failure; `None` for those that it does not know.
+/// memcached's text for a failure; `None` for those that it does not know.
 fn words_of(status: Status) -> Option<&'static str> {
     Some(match status {
         Status::KeyEnoent => "Not found",

@@ -27,7 +27,7 @@ const XATTR_PATH: u8 = 4;
 
 const SET_EXTRAS: &[u8] = &[0; 8];
 
-/// What a row looks at in the answer.
+/// The part of the answer that a row checks.
 enum Sees {
     Status(Status),
     /// A document that is stored as it was sent, with or without the JSON bit.

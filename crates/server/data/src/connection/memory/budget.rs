@@ -115,6 +115,7 @@ impl<W> Budget<W> {
 
     /// Puts one at the head of the queue whose turn it is.
     pub fn wait_first(&mut self, waiter: W, demand: Demand) {
+        debug_assert!(demand.bytes > 0, "a wait is for memory");
         self.queue.push_front((waiter, demand));
     }
 
@@ -140,6 +141,10 @@ impl<W> Budget<W> {
         };
         assert!(bytes <= self.reserved_bytes, "returned more than was reserved");
         self.reserved_bytes -= bytes;
+        debug_assert!(
+            self.reserved_bytes > 0 || self.blocks.is_empty(),
+            "a block is a part of the sum"
+        );
     }
 
     /// Grants what fits, from the head of the queue on. A demand larger than `most` gets `most`.
@@ -151,6 +156,10 @@ impl<W> Budget<W> {
             }
             let Some((waiter, _)) = self.queue.pop_front() else { return };
             granted(waiter, self.take(demand));
+            debug_assert!(
+                demand.block.is_some() || self.reserved_bytes <= limit,
+                "a grant keeps the limit"
+            );
             if demand.block.is_some() {
                 self.grant_shares(demand, &mut granted);
             }

@@ -79,6 +79,7 @@ impl MemoryLedger {
 
     /// This worker can do no more until the memory held has changed or time has passed.
     pub fn rest(&mut self) {
+        assert!(self.is_over, "only a ledger over its limit rests");
         self.is_over = false;
     }
 

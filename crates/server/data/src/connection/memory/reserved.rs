@@ -68,6 +68,7 @@ impl ConnectionReservation {
 
     /// Gives the client more time for the bytes that it sent or took.
     pub fn earn_time(&mut self, bytes: usize, now_ms: u64) {
+        debug_assert!(self.is_any(), "only a holder of memory earns time");
         let earned_ms = bytes as u64 * 1000 / HOLDER_BYTES_PER_SECOND as u64;
         self.since_ms = (self.since_ms + earned_ms).min(now_ms);
     }

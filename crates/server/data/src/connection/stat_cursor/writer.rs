@@ -91,6 +91,7 @@ impl<'a> StatWriter<'a> {
 
     /// Starts the common prefix of the next entries' names; empty until it is built.
     pub fn prefix(&mut self) -> Prefix<'_> {
+        debug_assert!(self.head.len() >= self.before_name, "the head of an entry stays");
         self.head.truncate(self.before_name);
         Prefix(self.head)
     }

@@ -147,6 +147,7 @@ impl FeedVbucket {
 
     /// Waits for a stream from now on.
     pub fn wait(&mut self, now: Instant) {
+        assert!(!matches!(self.state, State::Streaming(_)), "a stream is closed before a wait");
         self.state = State::Waiting { since: now, due: now };
     }
 

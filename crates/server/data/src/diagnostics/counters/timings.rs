@@ -94,6 +94,7 @@ impl CommandTimings {
     pub fn sample(&self, kind: CommandKind) -> Option<u8> {
         let countdown = &self.countdowns[kind as usize];
         let left = countdown.get();
+        debug_assert!(left <= u64::from(SAMPLE_EVERY), "a countdown begins at the sampling rate");
         if left > 1 {
             countdown.set(left - 1);
             return None;
@@ -104,6 +105,7 @@ impl CommandTimings {
 
     /// Records a command that took `elapsed_ns`, as `weight` commands.
     pub fn record(&self, kind: CommandKind, elapsed_ns: u64, weight: u8) {
+        debug_assert!(weight > 0, "a sample stands for requests");
         let mut histograms = self.histograms.lock();
         let histogram =
             histograms[kind as usize].get_or_insert_with(|| Box::new(empty_histogram()));

@@ -91,6 +91,10 @@ impl CollectionDetails {
         if let Some(vbucket) = self.bucket.bucket().vbucket(vbid) {
             vbucket.collection_stats(&mut self.stats);
         }
+        debug_assert!(
+            self.stats.is_sorted_by_key(|(id, _)| *id),
+            "both lists have the order of ids"
+        );
         self.current = Some(vbid);
         (self.next, self.next_stats) = (0, 0);
         writer.prefix().vbucket(vbid);

@@ -15,7 +15,7 @@ use oribi_types::{CollectionId, Timestamp, Vbid};
 use crate::buckets::BucketHandle;
 use crate::connection::stat_cursor::{StatProducer, StatWriter};
 
-/// What memcached shows at most in answer to `stats cachedump`.
+/// Longest answer to `stats cachedump`, as in memcached.
 const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 /// Cost of one step, in bytes of output.
 const STEP_CHARGE: usize = 256;
@@ -73,6 +73,7 @@ impl Dump {
 
     /// Visits some documents; true when that was the last step.
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
+        debug_assert!(self.vbid.0 < self.bucket.vbuckets(), "a dump ends after the last vbucket");
         let Dump { bucket, cursor, lines_left, bytes_left, .. } = self;
         let form = self.form;
         let visit = &mut |item: &ItemRef| {

@@ -24,7 +24,7 @@ pub(super) const VERSION: &str = handshake::VERSION_LINE;
 
 const NO_DOCUMENT: &str = "the document could not be read from the store";
 
-/// What the answer to a command looks like.
+/// Form of the answer to a command.
 #[derive(Clone, Copy)]
 pub(super) enum Form<'a> {
     /// A document of a `get`.

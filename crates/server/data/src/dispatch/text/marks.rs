@@ -77,7 +77,7 @@ impl Marks {
     }
 }
 
-/// What a rewrite changes.
+/// Changes of a rewrite.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Change<'a> {
     /// The marks of the new version.

@@ -20,7 +20,7 @@ use crate::diagnostics::counters::{Counter, WorkerCounters};
 use crate::dispatch::connection_state::ConnectionState;
 use crate::dispatch::environment::Environment;
 
-/// What the connection knows of a command besides its bytes.
+/// The connection's state for a command, besides its bytes.
 #[derive(Default)]
 pub(crate) struct Offer<'s> {
     /// The read section of the turn.

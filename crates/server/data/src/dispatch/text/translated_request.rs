@@ -87,6 +87,7 @@ impl<'a> TranslatedRequest<'a> {
     /// The request as a frame; its value may still be on its way.
     pub fn frame(&self) -> Frame<'_> {
         let (extras, key, value) = (&self.extras[..self.extras_bytes], self.key, self.value);
+        debug_assert!(key.len() <= usize::from(u16::MAX), "a line is shorter than the longest key");
         let header = Header {
             magic: Magic::ClientRequest,
             opcode: self.opcode as u8,

@@ -1,6 +1,6 @@
 //! Reads choices out of the input: an empty input chooses the first of everything.
 
-/// What is left of the input.
+/// The rest of the input.
 pub(super) struct Input<'a> {
     rest: &'a [u8],
 }

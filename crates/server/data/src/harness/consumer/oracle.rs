@@ -35,7 +35,7 @@ use crate::dcp::stream_value::StreamRequestJson;
 /// Opaques of requests have the highest bit set, as those of some clients do.
 const OPAQUE_BASE: u32 = 0x8000_0000;
 
-/// What a run has checked, to show that inputs reach what they are meant to reach.
+/// Counts of a run's checks, to show that inputs reach their targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerTally {
     /// Streams that the server opened.

@@ -50,5 +50,6 @@ impl Incoming {
 pub(super) fn frame_of(header: Header, parts: &[u8]) -> Frame<'_> {
     let (framing, rest) = parts.split_at(usize::from(header.framing_bytes));
     let (extras, key) = rest.split_at(usize::from(header.extras_bytes));
+    debug_assert_eq!(key.len(), usize::from(header.key_bytes), "the parts are those of the header");
     Frame { header, framing, extras, key, value: &[] }
 }

@@ -151,12 +151,17 @@ impl<'s> Lookahead<'s> {
             self.announced += 1;
             self.ahead_bytes += frame_bytes;
         }
+        debug_assert!(
+            self.announced - self.served <= PREFETCH_KEYS_MAX,
+            "the ring keeps each frame"
+        );
         self.locate_near(bucket, received);
     }
 
     /// Starts loading the items of the requests that are near.
     #[inline(always)]
     fn locate_near(&mut self, bucket: &Bucket, received: &[u8]) {
+        debug_assert!(self.located >= self.served, "frames are located before they are served");
         let near = self.announced.min(self.served + self.distance.div_ceil(2));
         while self.located < near {
             let entry = &self.ring[self.located % PREFETCH_KEYS_MAX];
@@ -238,6 +243,7 @@ impl<'s> Lookahead<'s> {
             let shrunk = self.value_bytes - self.value_bytes / 8;
             self.value_bytes = value_bytes.max(shrunk).min(PREFETCH_BYTES_MAX);
         }
+        debug_assert!(self.ahead_bytes >= frame_bytes as usize, "the served frame was announced");
         self.ahead_bytes -= frame_bytes as usize;
         self.served_bytes += frame_bytes as usize;
         self.served += 1;

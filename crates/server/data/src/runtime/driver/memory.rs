@@ -53,6 +53,7 @@ impl ConnectionDriver {
         }
         let buffers = self.buffer_bytes() + transport_bytes;
         self.state.record().buffer_bytes.set(buffers as u64);
+        debug_assert!(self.granted_bytes() <= buffers, "granted values are in the buffers");
         let unreserved = buffers - self.granted_bytes();
         self.hold(env, unreserved.saturating_sub(self.state.reserved.bytes()));
     }
@@ -72,6 +73,7 @@ impl ConnectionDriver {
         self.leave_queue(env);
         self.release(env);
         self.hold(env, 0);
+        assert!(!self.state.reserved.is_any(), "a connection that ends holds no reservation");
     }
 
     fn uses_reservation(&self) -> bool {
@@ -108,6 +110,7 @@ impl ConnectionDriver {
         if !self.state.reserved.is_any() {
             self.reader.shrink();
         }
+        debug_assert!(self.reader.capacity() <= before, "a buffer that shrinks frees memory");
         let freed = before - self.reader.capacity();
         self.hold(env, self.held_bytes.saturating_sub(freed));
     }
@@ -216,6 +219,10 @@ impl ConnectionDriver {
         header: Header,
         frame_bytes: usize,
     ) -> Option<ServeResult> {
+        debug_assert!(
+            frame_bytes > UNRESERVED_REQUEST_BYTES_MAX,
+            "small requests need no reservation"
+        );
         let head_bytes = frame_bytes - header.value_bytes().unwrap_or(0);
         if head_bytes > HEAD_BYTES_MAX {
             return Some(self.pass_over(&header, Status::Einval, "the key is not valid"));
@@ -246,6 +253,7 @@ impl ConnectionDriver {
         header: Header,
         head_bytes: usize,
     ) -> Option<ServeResult> {
+        debug_assert_eq!(self.skip_bytes, 0, "one body is passed over at a time");
         let ConnectionDriver { id, reader, writer, state, .. } = self;
         let head = &reader.unread()[HEADER_BYTES..head_bytes];
         let frame = incoming::frame_of(header, head);
@@ -277,6 +285,7 @@ impl ConnectionDriver {
         env: &mut Environment,
         bytes: usize,
     ) -> Option<ServeResult> {
+        debug_assert!(bytes > 0, "a reservation is of memory");
         if self.state.pending.take_memory_timeout() {
             return Some(ServeResult::Done);
         }
@@ -303,6 +312,7 @@ impl ConnectionDriver {
 
     /// Answers a partly received request, and skips the rest of it.
     fn pass_over(&mut self, header: &Header, status: Status, context: &'static str) -> ServeResult {
+        debug_assert_eq!(self.skip_bytes, 0, "one body is passed over at a time");
         let request = RequestId::of(header);
         fail_request(&mut self.state, &mut self.writer, request, status, Some(context));
         self.skip_bytes = header.frame_bytes();

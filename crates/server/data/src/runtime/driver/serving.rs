@@ -34,6 +34,10 @@ impl ConnectionDriver {
         env: &mut Environment,
         ahead: &mut Lookahead<'_>,
     ) -> Option<ServeResult> {
+        debug_assert!(
+            self.incoming.is_none() && self.skip_bytes == 0,
+            "a frame begins where one ended"
+        );
         let ConnectionDriver { id, reader, writer, state, .. } = self;
         let Some(frame) = Frame::whole(reader.unread()) else { return self.process_part(env) };
         let consumed = frame.header.frame_bytes();
@@ -119,6 +123,7 @@ impl ConnectionDriver {
         header: Header,
         head_bytes: usize,
     ) -> bool {
+        assert!(self.incoming.is_none(), "one value is received at a time");
         let ConnectionDriver { id, reader, state, .. } = self;
         let (head, value) = reader.unread().split_at(head_bytes);
         let frame = incoming::frame_of(header, &head[HEADER_BYTES..]);
@@ -137,6 +142,7 @@ impl ConnectionDriver {
     pub(super) fn serve_incoming(&mut self, env: &mut Environment) -> ServeResult {
         let Some(incoming) = self.incoming.take() else { return ServeResult::Done };
         let Incoming { header, parts, item } = *incoming;
+        assert_eq!(item.missing_bytes(), 0, "a value is stored when it is whole");
         let frame = incoming::frame_of(header, &parts);
         // The request is complete, whatever it may still have to wait for.
         self.timing.partial_since_ms = 0;
@@ -156,6 +162,7 @@ impl ConnectionDriver {
 
     /// Skips the rest of an oversized frame; true at its end.
     pub(super) fn skip(&mut self) -> bool {
+        debug_assert!(self.incoming.is_none(), "a value is received or passed over");
         let available = self.reader.unread().len().min(self.skip_bytes);
         self.reader.consume(available);
         self.skip_bytes -= available;

@@ -35,7 +35,7 @@ const _: () = assert!(
         < UNAUTHENTICATED_FRAME_BYTES_MAX
 );
 
-/// What became of the bytes at the head of the input.
+/// Result of decoding the head of the input.
 enum Step {
     /// A command is finished.
     Done,
@@ -108,6 +108,7 @@ impl ConnectionDriver {
     }
 
     fn log_in(&mut self, env: &mut Environment) -> Step {
+        assert!(!self.state.user.is_known(), "a known user does not log in again");
         let ConnectionDriver { id, reader, writer, state, .. } = self;
         if state.closing().is_some() {
             return Step::NeedInput;
@@ -140,6 +141,10 @@ impl ConnectionDriver {
     /// Serves the command at the head of the input.
     #[inline]
     fn serve_next(&mut self, env: &mut Environment, ahead: &mut Lookahead<'_>) -> Step {
+        debug_assert!(
+            self.incoming.is_none() && self.skip_bytes == 0,
+            "a line begins where one ended"
+        );
         let ConnectionDriver { id, reader, writer, state, .. } = self;
         ahead.advance_text(state, reader.unread(), self.decoder);
         let mut decoder = self.decoder;
@@ -263,6 +268,7 @@ impl ConnectionDriver {
         line_bytes: usize,
         value_bytes: usize,
     ) -> bool {
+        assert!(self.incoming.is_none(), "one value is received at a time");
         let ConnectionDriver { id, reader, state, .. } = self;
         let (line, value) = reader.unread().split_at(line_bytes);
         let Some(store) = store_of(line) else { return false };

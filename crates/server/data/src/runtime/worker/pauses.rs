@@ -20,6 +20,10 @@ impl Pauses {
     pub fn add(&mut self, connection: ConnectionId, due: Moment) {
         self.held.push((due, connection));
         self.due = Some(self.due.map_or(due, |first| earlier(first, due)));
+        debug_assert!(
+            self.due_ns().is_some_and(|first| first <= due.ns),
+            "the first pause ends first"
+        );
     }
 
     /// When the first pause is over, whatever the worker receives.

@@ -37,7 +37,7 @@ pub struct Model {
     newest: BTreeMap<Key, u64>,
 }
 
-/// What the CAS field of an answer has to say.
+/// Expected CAS field of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnsweredCas {
     Zero,
@@ -45,7 +45,7 @@ pub enum AnsweredCas {
     Of(Key),
     /// The CAS of the lock of this key's document.
     OfLock(Key),
-    /// What is shown of a locked document.
+    /// The visible part of a locked document.
     Hidden,
 }
 

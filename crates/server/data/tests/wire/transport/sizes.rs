@@ -9,7 +9,7 @@ use oribi_protocol::status::Status;
 use crate::transport::connection::{Connection, Fixture, Transport, compressed};
 use crate::transport::{SET_EXTRAS, SNAPPY, XATTR_PATH};
 
-/// What is stored, and how.
+/// The stored value, and its form.
 struct Case {
     name: &'static str,
     value: Vec<u8>,

@@ -25,7 +25,7 @@ fn demand(random: &mut SeededRandom) -> Demand {
     }
 }
 
-/// What is held, and who waits, as a list.
+/// Reservations and waiters, as a list.
 #[derive(Default)]
 struct Model {
     held: Vec<Grant>,

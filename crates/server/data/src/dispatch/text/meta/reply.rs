@@ -35,7 +35,7 @@ pub(super) struct MetaReply {
 }
 
 impl MetaReply {
-    /// What there is to show of a document at `now_s`.
+    /// The document's visible properties at `now_s`.
     pub fn of(item: &Item, uses: u32, now_s: u32) -> Option<MetaReply> {
         // A CAS is a clock in nanoseconds, rounded down.
         let written_s = item.cas().0.saturating_add(0xffff) / 1_000_000_000;
