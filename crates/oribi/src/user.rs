@@ -24,7 +24,7 @@ use crate::tools::users::{self, UserListing, UserServer, UserUpdate};
 /// Environment variable with the data directory, as of the server.
 const DATA_DIR_VARIABLE: &str = "ORIBI_DATA_DIR";
 
-/// What `oribi user change` can change.
+/// Arguments of `oribi user change`.
 const CHANGES: [&str; 5] = ["roles", "bucket", "collection", "new_password", "password_stdin"];
 
 #[derive(Subcommand)]

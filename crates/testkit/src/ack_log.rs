@@ -87,7 +87,7 @@ pub struct AckLog {
     /// Every start begins a new history, because other servers may have had the vbuckets
     /// concurrently.
     is_shared: bool,
-    /// What streams of changes are compared with.
+    /// Expected state for comparing DCP streams.
     writes: Writes,
     /// Replaces `vbuckets` when several servers serve at once.
     branches: Option<BTreeMap<Vbid, Branches>>,
@@ -221,7 +221,7 @@ impl AckLog {
         }
     }
 
-    /// What streams of changes are compared with.
+    /// Expected state for comparing DCP streams.
     pub fn writes(&self) -> &Writes {
         &self.writes
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// What happens to a connection.
+/// A fault of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProxyFault {
     None,

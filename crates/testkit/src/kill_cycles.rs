@@ -67,9 +67,9 @@ pub struct KillReport {
     pub killed_starts: u64,
     /// Lives in which the server was killed while vbuckets were still loading.
     pub killed_loading: u64,
-    /// What the oracle has seen.
+    /// Observations of the oracle.
     pub tally: Tally,
-    /// What the oracle of streams has seen of the consumer that continues.
+    /// Observations of the stream oracle about the consumer that continues.
     pub streams: StreamTally,
 }
 
@@ -80,7 +80,7 @@ pub struct KillCycles {
     server: ServerProcess,
     collection: CollectionId,
     log: Mutex<AckLog>,
-    /// What the consumer has heard that continues in each life.
+    /// Changes received by the consumer that continues in each life.
     streams: StreamLog,
     /// The last consumer that began at the beginning.
     late: StreamLog,

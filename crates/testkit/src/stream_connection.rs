@@ -34,7 +34,7 @@ pub struct StreamMessage {
     pub what: MessageKind,
 }
 
-/// What a server says on a stream.
+/// A server's message on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// The stream is open; these are the vbucket's histories, newest first.
@@ -53,7 +53,7 @@ pub enum MessageKind {
         /// The collection, unless the event is about a scope.
         collection: Option<CollectionId>,
     },
-    /// What comes up to this seqno is not for this stream.
+    /// Changes up to this seqno are not for this stream.
     Advanced(Seqno),
     /// The stream is over.
     End(EndReason),

@@ -43,7 +43,7 @@ pub struct StreamTally {
     pub compared: u64,
 }
 
-/// What one consumer has heard. See the module's description.
+/// Changes that one consumer has received. See the module's description.
 #[derive(Debug, Default)]
 pub struct StreamLog {
     vbuckets: BTreeMap<Vbid, VbucketStream>,

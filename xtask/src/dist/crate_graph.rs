@@ -107,11 +107,11 @@ impl CrateGraph {
 
 type Identity = (String, String);
 
-/// What `cargo metadata` does not tell, because it resolves the whole workspace at once.
+/// Facts that `cargo metadata` lacks, because it resolves the whole workspace at once.
 struct Sets {
-    /// What a build of the binary needs.
+    /// Crates that a build of the binary needs.
     needed: BTreeSet<Identity>,
-    /// What leaves code in it.
+    /// Crates with code in it.
     in_binary: BTreeSet<Identity>,
 }
 

@@ -69,7 +69,7 @@ impl PackageKind {
     }
 }
 
-/// What to build and to pack.
+/// The parts to build and to pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DistOptions {
     pub target: String,

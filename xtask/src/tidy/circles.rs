@@ -17,7 +17,7 @@ use super::finding::Finding;
 use super::source_tree::SourceTree;
 use modules::{Crate, Import};
 
-/// What one file imports from another: the line of the first import, and the names.
+/// One file's imports from another: the line of the first import, and the names.
 struct Arrow<'a> {
     line: usize,
     names: BTreeSet<&'a str>,

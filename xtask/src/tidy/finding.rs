@@ -7,7 +7,7 @@ pub(crate) struct Finding {
     pub path: String,
     /// Line, counted from 1; 1 when the whole file is meant.
     pub line: usize,
-    /// What is wrong and what to do about it.
+    /// The fault, and its remedy.
     pub message: String,
 }
 

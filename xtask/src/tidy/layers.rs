@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::finding::Finding;
 use super::source_tree::SourceFile;
 
-/// What one crate may depend on.
+/// Allowed dependencies of one crate.
 struct Layer {
     name: &'static str,
     /// Workspace crates that it may link.

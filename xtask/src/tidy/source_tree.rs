@@ -22,7 +22,7 @@ const SKIPPED_DIRECTORIES: [&str; 9] = [
     "vendor",
 ];
 
-/// What is read; the last four are programs that documents show.
+/// Files that are read; the last four are programs that documents show.
 const READ_SUFFIXES: [&str; 8] = [".rs", ".md", ".yml", ".toml", ".py", ".js", ".go", ".java"];
 
 /// One text file of the repository.

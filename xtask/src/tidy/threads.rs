@@ -7,7 +7,7 @@ use super::code_mask::code_only;
 use super::finding::Finding;
 use super::source_tree::SourceFile;
 
-/// What starts a thread, in two halves, so that this file does not find itself.
+/// Functions that start a thread, in two halves, so that this file does not find itself.
 const STARTS: [&str; 2] = [concat!("thread::", "spawn("), concat!("thread::", "Builder")];
 
 /// Directories that are linked into the server and watched.

@@ -35,7 +35,7 @@ enum End {
     Broken(FrameError),
 }
 
-/// What was read from a stream: each frame's header and a hash of its parts, and the end.
+/// Content of a stream: each frame's header and a hash of its parts, and the end.
 #[derive(PartialEq, Eq, Debug)]
 struct Reading {
     frames: Vec<(Header, u32)>,

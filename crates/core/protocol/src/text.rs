@@ -290,7 +290,7 @@ impl Decoder {
     }
 }
 
-/// What was decoded from a line, unless it is no command and another protocol begins with it.
+/// Result of decoding a line, unless it is no command and another protocol begins with it.
 #[inline]
 fn unless_foreign<'a>(line: &[u8], decoded: DecodedCommand<'a>) -> DecodedCommand<'a> {
     match decoded {
@@ -307,7 +307,7 @@ fn is_list(line: &[u8], verb: &[u8]) -> bool {
     matches!(verb, b"get" | b"gets" | b"gat" | b"gats") && offset_in(line, verb) <= SPACES_MAX
 }
 
-/// What follows the spaces at the beginning of `bytes`: the end of a line, and the bytes up to
+/// The part after the spaces at the beginning of `bytes`: the end of a line, and the bytes up to
 /// behind it, or something else. `None` when that is not there yet.
 fn end_behind(bytes: &[u8]) -> Option<Option<usize>> {
     let spaces = bytes.iter().position(|byte| *byte != b' ')?;

@@ -33,7 +33,7 @@ pub use short_slice::take_short_slices;
 /// is `EX_SOFTWARE` of sysexits(3).
 pub const PANIC_EXIT_CODE: i32 = 70;
 
-/// What a panic on this thread means at the moment.
+/// The current effect of a panic on this thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// The thread was not started here; its starter decides what follows.

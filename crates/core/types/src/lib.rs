@@ -82,7 +82,7 @@ pub struct DocKey<'a> {
     pub key: &'a [u8],
 }
 
-/// What a document's bytes are: a set of the bits below.
+/// Format of a document's bytes: a set of the bits below.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Datatype(pub u8);
 

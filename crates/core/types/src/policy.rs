@@ -12,7 +12,7 @@ pub enum Storage {
     Memory,
 }
 
-/// What the item pager takes out of memory.
+/// The parts of documents that the item pager evicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EvictionPolicy {
     /// Values of persisted documents. Keys and metadata stay, so a miss never asks the store.
@@ -48,7 +48,7 @@ impl EvictionPolicy {
     }
 }
 
-/// What a bucket does about compression.
+/// A bucket's policy for compression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum CompressionMode {

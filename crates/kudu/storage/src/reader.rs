@@ -202,7 +202,7 @@ impl StoreState {
     }
 }
 
-/// What the cells of a state's row say: its body, and what a removal left next to it.
+/// The cells of a state's row: its body, and the rest of a removal.
 pub(crate) fn stored(body: &[u8], removal: Option<i64>) -> Result<StoredState, StoreError> {
     Ok(StoredState { state: decode_state(body)?, removal })
 }

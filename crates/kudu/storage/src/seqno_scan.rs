@@ -136,7 +136,7 @@ pub(crate) struct KuduScan {
     seqnos: SnapshotSeqnos,
     /// The hybrid time that it reads at.
     snapshot: Option<u64>,
-    /// What is left, the next one last.
+    /// The remaining ones, the next one last.
     left: Vec<Range>,
     /// The rest of the window, in order.
     held: std::vec::IntoIter<OwnedRecord>,
@@ -237,7 +237,7 @@ impl SeqnoScan for KuduScan {
 }
 
 impl StoreState {
-    /// What the vbucket's state says now, and the snapshot in which it does.
+    /// The vbucket's current state, and its snapshot.
     pub(crate) async fn seqnos_now(
         &self,
         vbid: Vbid,

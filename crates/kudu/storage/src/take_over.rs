@@ -43,7 +43,7 @@ struct EarlyState {
     snapshot: u64,
 }
 
-/// What the caller of a take-over was told.
+/// Result for the caller of a takeover.
 struct TakeoverReport<'a, 'v> {
     ready: &'a mut PartVisitor<'v>,
     untold: Vec<Vbid>,

@@ -28,7 +28,7 @@ static CLUSTER: SharedKuduCluster = SharedKuduCluster::new(1, 1);
 /// The binary under test.
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
-/// What a server may log at level WARN while Kudu comes and goes.
+/// Log lines at level WARN that are allowed while Kudu comes and goes.
 const ALLOWED_WARNINGS: [&str; 3] = ["DEVELOPMENT MODE", "waiting for Kudu", "Kudu answers again"];
 
 /// How to start a server whose bucket is in this database of the cluster.

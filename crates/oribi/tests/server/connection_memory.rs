@@ -15,9 +15,9 @@ use crate::fixture::{Fixture, expect};
 
 const MIB: u64 = 1 << 20;
 const QUOTA_MIB: u64 = 100;
-/// What the process may have.
+/// Memory limit of the process.
 const RESIDENT_BYTES_MAX: u64 = (QUOTA_MIB + QUOTA_MIB / 10 + 64) * MIB;
-/// What may stay of what hostile clients cost, once they are gone.
+/// Memory that may remain after hostile clients are gone.
 const STAYS_BYTES_MAX: u64 = 24 * MIB;
 /// Size of the largest document.
 const LARGE: usize = 20 << 20;

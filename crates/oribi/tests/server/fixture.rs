@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// The binary under test.
 pub const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
-/// What every server without users says at start, and may say.
+/// Log lines of each server without users at start, and optional ones.
 pub const DEVELOPMENT_WARNING: &str = "DEVELOPMENT MODE";
 
 /// A running server and the directory it owns. The server is declared first, so that it ends before

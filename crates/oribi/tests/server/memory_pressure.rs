@@ -16,10 +16,10 @@ const VALUE_BYTES: usize = 4000;
 /// Four times the quota.
 const DOCUMENTS: u32 = 32_000;
 const BATCH: usize = 250;
-/// What the process may have beyond its quota: a tenth of it, and this.
+/// The process may exceed its quota by a tenth of it, and this.
 const BASE_BYTES: u64 = 64 * MIB;
 
-/// What a client knows of the documents: how often each was written.
+/// A client's knowledge of the documents: how often each was written.
 struct Client {
     connection: RawConnection,
     noise: Vec<u8>,

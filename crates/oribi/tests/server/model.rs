@@ -104,7 +104,7 @@ impl Operation {
 }
 
 impl Model {
-    /// What the server has to answer, and the document afterwards.
+    /// The expected answer, and the document afterwards.
     fn apply(
         &self,
         key: &str,

@@ -6,7 +6,7 @@ use crate::fixture::Fixture;
 const MIB: u64 = 1 << 20;
 const QUOTA_MIB: u64 = 64;
 const RESIDENT_BYTES_MAX: u64 = (QUOTA_MIB + QUOTA_MIB / 10 + 64) * MIB;
-/// What may stay with the allocator after a statement.
+/// Bytes that may stay with the allocator after a statement.
 const IDLE_BYTES_MAX: u64 = 12 * MIB;
 
 /// A sort that needs more memory than statements may have.

@@ -12,7 +12,7 @@ use crate::fixture::Fixture;
 /// Connections that are measured, each with a stream of every vbucket.
 const CONNECTIONS: usize = 100;
 
-/// What they may cost the server.
+/// Memory that they may cost the server.
 const BYTES_MAX: u64 = 10 << 20;
 
 /// A window as connectors choose it.

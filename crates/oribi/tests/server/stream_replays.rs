@@ -166,7 +166,7 @@ pub(crate) fn write(fixture: &Fixture, prefix: &str) -> BTreeMap<Vbid, Seqno> {
     seqnos
 }
 
-/// What a client with a stream for each vbucket checks and keeps.
+/// State and checks of a client with a stream for each vbucket.
 #[derive(Default)]
 pub(crate) struct Streams {
     /// Opaque of the stream request.

@@ -92,7 +92,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What an archive's `verify` finds wrong.
+/// Findings of an archive's `verify`.
 fn problems(fixture: &Fixture, archive: &str) -> Vec<String> {
     let output = fixture.backup_output(&["verify", archive, "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
-/// What a server that does not answer may cost, and what a machine under load adds.
+/// Limit for a server that does not answer, including the delay of a machine under load.
 const DEAD_PORT_MAX: Duration = Duration::from_secs(5 + 10);
 
 oribi_testkit::fixture!();

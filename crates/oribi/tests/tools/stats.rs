@@ -39,7 +39,7 @@ impl Fixture {
     }
 }
 
-/// What Ctrl-C does to a program, and its exit status afterwards.
+/// Sends Ctrl-C to a program; returns its exit status.
 fn interrupt(child: &mut Child) -> Option<i32> {
     let pid = Pid::from_child(child);
     kill_process(pid, Signal::INT).expect("the program is there");

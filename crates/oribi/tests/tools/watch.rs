@@ -25,7 +25,7 @@ impl Fixture {
         Watch { child, lines: lines_of(stdout) }
     }
 
-    /// What `oribi watch ARGUMENTS --until-now` prints.
+    /// Output of `oribi watch ARGUMENTS --until-now`.
     fn watched_until_now(&self, arguments: &[&str]) -> Vec<Value> {
         let arguments = [&["watch", "--until-now"], arguments].concat();
         let output = self.command(&arguments).output().expect("the program runs");
@@ -66,7 +66,7 @@ impl Watch {
         self.next(|line| line["key"] == key)
     }
 
-    /// What a signal makes of it.
+    /// Its end after a signal.
     fn end(mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
         self.wait()

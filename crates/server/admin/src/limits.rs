@@ -94,7 +94,7 @@ pub const STATEMENT_HEAP_BYTES_MIN: u64 = 4 << 20;
 #[cfg(feature = "query")]
 pub const SCAN_BATCH_BYTES: usize = 128 * 1024;
 
-/// What a scan of a statement reserves when it begins: its batch, which may have room for twice as
+/// Reservation of a statement's scan when it begins: its batch, which may have room for twice as
 /// much, and what it reads ahead of one run of a vbucket's records.
 #[cfg(feature = "query")]
 pub const STATEMENT_SCAN_BYTES: usize = 512 * 1024 + 2 * SCAN_BATCH_BYTES;

@@ -549,8 +549,8 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
 ];
 
-/// What paths without a route need before they are not found, so that a user without rights does
-/// not learn which exist. The first one that matches counts.
+/// Rights that paths without a route need before they are not found, so that a user without rights
+/// does not learn which exist. The first one that matches counts.
 static NO_ROUTES: &[Route] = &[
     get("/settings/rbac/*", RouteAccess::Security, NOT_FOUND),
     get("/pools/default/{form}/{bucket}/*", RouteAccess::Bucket, NOT_FOUND),

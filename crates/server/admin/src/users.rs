@@ -215,7 +215,7 @@ pub(crate) fn ended_development(reply: &HttpReply) -> bool {
     reply.extensions().get::<DevelopmentEnding>().is_some()
 }
 
-/// What the client that created the first administrator should know.
+/// Facts for the client that created the first administrator.
 fn ending_of_development(name: &str) -> String {
     format!(
         "The development mode has ended: log in as {name}. The login {DEVELOPMENT_NAME} of the \

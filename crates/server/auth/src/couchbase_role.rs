@@ -14,9 +14,8 @@ pub struct CouchbaseRole {
     /// Name on the wire.
     pub name: &'static str,
     pub title: &'static str,
-    /// What it allows, for people.
     pub description: &'static str,
-    /// What it allows; `None` for the administrator's role.
+    /// Its privileges; `None` for the administrator's role.
     privileges: Option<PrivilegeSet>,
     /// True when it can be limited to a scope or collection.
     pub is_scoped: bool,

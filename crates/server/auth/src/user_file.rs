@@ -73,7 +73,7 @@ pub struct StoredUser {
     pub(super) verifiers: Vec<Verifier>,
 }
 
-/// What became of the users of a backup, by name.
+/// The result of restoring users, by name.
 #[derive(Default)]
 pub struct RestoredUsers {
     /// There was none of that name.

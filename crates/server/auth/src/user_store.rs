@@ -395,7 +395,7 @@ impl User {
         }
     }
 
-    /// What SCRAM's server-first needs, without deriving anything.
+    /// The input of SCRAM's server-first message, without deriving a key.
     pub(super) fn salt_and_iterations(&self, hash: ScramHash) -> (Vec<u8>, NonZeroU32) {
         match &self.secret {
             Secret::Stored(_) => {

@@ -2,7 +2,7 @@
 
 use oribi_types::{DurabilityLevel, Seqno};
 
-/// What a seqno of a vbucket stands for.
+/// The change with one seqno of a vbucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyChangeKind {
     /// A plain write or deletion, or a committed one read from disk.
@@ -25,7 +25,7 @@ impl CopyChangeKind {
     }
 }
 
-/// What a copy does with a local version above its rollback point.
+/// A copy's action on a local version above its rollback point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rewind {
     /// Installs the version of the active, which is not above the rollback point.

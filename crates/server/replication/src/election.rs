@@ -6,7 +6,7 @@ use oribi_types::Seqno;
 
 use crate::copies::{CopiesEpoch, CopiesRecord, CopyId};
 
-/// What a member holds when it promises. It accepts nothing more of the epoch before.
+/// A member's state when it promises. It accepts nothing more of the epoch before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PromiseReport {
     /// Newest epoch that the member recorded.

@@ -21,7 +21,7 @@ pub struct History {
     pub entries: Vec<HistoryEntry>,
 }
 
-/// What a copy holds when it asks for a stream.
+/// A copy's state when it asks for a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResumePoint {
     /// History of `complete_end`, if the copy holds anything.

@@ -76,7 +76,7 @@ pub enum InboundStreamRejection {
     OutOfRange,
 }
 
-/// What to do with a change that came.
+/// Action on a received change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceivedChange {
     /// The snapshot from memory is not complete: keep the change aside.
@@ -318,7 +318,7 @@ impl CopyMachine {
         }
     }
 
-    /// What the active tells a copy that asks for a stream of `epoch`.
+    /// The active's answer to a copy that asks for a stream of `epoch`.
     pub fn acceptance(&self, epoch: CopiesEpoch) -> Option<StreamAcceptance> {
         let reign = self.reign.as_ref().filter(|reign| reign.record.epoch == epoch)?;
         Some(StreamAcceptance {

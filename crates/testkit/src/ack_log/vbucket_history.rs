@@ -121,7 +121,7 @@ impl VbucketHistory {
         broken
     }
 
-    /// What is wrong with the failover table.
+    /// Fault of the failover table.
     fn check_histories(&self, ending: Ending, found: &VbucketReport) -> Option<String> {
         let table = &found.histories;
         let newest = table.first().map(|(uuid, _)| *uuid);

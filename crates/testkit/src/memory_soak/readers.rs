@@ -28,7 +28,7 @@ use requests::{
 
 /// Pause between two writes.
 const WRITE_PAUSE: Duration = Duration::from_millis(100);
-/// What a slow reader takes at once, and its pause then: some 3 MiB/s.
+/// Bytes that a slow reader takes at once, and its pause then: some 3 MiB/s.
 const SLOW_BYTES: usize = 64 << 10;
 const SLOW_PAUSE: Duration = Duration::from_millis(20);
 /// The largest document that statements read.

@@ -27,7 +27,7 @@ pub(super) struct VbucketStream {
     /// True from the server's acceptance to its restart.
     is_current: bool,
     is_first_marker: bool,
-    /// What the server had when it started.
+    /// The server's state when it started.
     recovered: VbucketReport,
     /// Every version, oldest first, because a rollback brings older ones back.
     versions: BTreeMap<Vec<u8>, Vec<Version>>,

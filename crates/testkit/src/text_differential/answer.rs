@@ -31,7 +31,7 @@ impl CasValues {
         self.of_documents.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// What stands for the value that a document shows.
+    /// Placeholder for the value of a document.
     fn name(&mut self, key: &[u8], token: &[u8]) -> Option<String> {
         let value = shown(token)?;
         if !self.are_compared {

@@ -143,7 +143,7 @@ pub struct SegmentEntry {
 /// `manifest.json`: a finished backup.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct BackupManifest {
-    /// What it began with; `places` and `scopes` are those at its end.
+    /// Its beginning; `places` and `scopes` are those at its end.
     #[serde(flatten)]
     pub begin: Begin,
     pub finished_at: u64,

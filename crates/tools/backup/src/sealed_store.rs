@@ -42,7 +42,7 @@ impl Key {
         key.ok_or_else(|| ArchiveError::Unusable(reason.to_owned()))
     }
 
-    /// What a new archive of this key says about its encryption.
+    /// The encryption record of a new archive of this key.
     pub(crate) fn new_encryption(&self) -> Result<Encryption, ArchiveError> {
         let mut salt = [0; KEY_BYTES];
         fill(&mut salt)?;

@@ -99,7 +99,7 @@ pub struct SegmentWriter {
     bytes: Vec<u8>,
     block: Vec<u8>,
     block_records: u64,
-    /// What zstd writes a block to; as long as the largest block needs.
+    /// Output buffer of zstd, as long as the largest block needs.
     compressed: Vec<u8>,
     /// Of each vbucket up to the highest one; those without records have none.
     ranges: Vec<Range>,
@@ -334,7 +334,7 @@ impl<'a> ArchiveSegment<'a> {
         Ok(ArchiveSegment { name, bytes, footer_text, footer })
     }
 
-    /// What a manifest that has this segment says of it.
+    /// This segment's entry in a manifest.
     pub fn entry(&self) -> SegmentEntry {
         SegmentEntry::of(self.bytes.len(), self.footer_text, &self.footer)
     }

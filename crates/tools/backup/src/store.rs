@@ -66,7 +66,7 @@ pub trait ArchiveStore: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
 }
 
-/// What callers use: the same with errors that name the file.
+/// The same for callers, with errors that name the file.
 pub(crate) trait Files {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), ArchiveError>;
     fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, ArchiveError> {

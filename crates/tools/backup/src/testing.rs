@@ -90,7 +90,7 @@ pub fn any_document() -> impl Strategy<Value = TestDocument> {
         })
 }
 
-/// What a backup of the bucket `default` with four vbuckets begins with.
+/// The beginning of a backup of the bucket `default` with four vbuckets.
 pub fn begin(id: &str, parent: Option<&str>, from: &str) -> Begin {
     Begin {
         id: id.to_owned(),

@@ -13,9 +13,9 @@ pub struct Report {
     pub records: u64,
     /// Bytes of their segments.
     pub bytes: u64,
-    /// What is wrong; each names the file or the backup.
+    /// Damage; each entry names the file or the backup.
     pub problems: Vec<String>,
-    /// What is no damage but worth knowing, such as an unfinished backup.
+    /// Notes about the archive that are no damage, such as an unfinished backup.
     pub notices: Vec<String>,
 }
 

@@ -39,7 +39,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a server says of a bucket that does not exist, in the words that clients look for.
+/// The answer for a bucket that does not exist, in the words that clients look for.
 const NO_BUCKET: &str = "Requested resource not found.";
 
 /// Longest shown reason of a refusal.
@@ -167,7 +167,7 @@ impl Admin {
         self.get(&path(&["pools", "default", "buckets", name])).await
     }
 
-    /// What a path shows.
+    /// Content of a path.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let body = self.ask(Method::GET, path, &[]).await?;
         serde_json::from_slice(&body).with_context(|| format!("the answer to {path}"))

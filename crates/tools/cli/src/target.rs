@@ -21,7 +21,7 @@ use tls::TlsArgs;
 const PORT: u16 = 11210;
 const TLS_PORT: u16 = 11207;
 
-/// What a host begins with that is to be spoken to without TLS or with.
+/// Prefixes of a host: without TLS, and with TLS.
 const SCHEME: &str = "couchbase://";
 const TLS_SCHEME: &str = "couchbases://";
 

@@ -49,7 +49,7 @@ impl BenchOptions {
     }
 }
 
-/// What a bench is: it measures as the options say and writes a line per sample.
+/// A bench: it measures as the options say and writes a line per sample.
 pub type Bench = fn(&BenchOptions, &mut dyn Write) -> Result<()>;
 
 /// Runs a bench as a program with the given arguments; what goes wrong is said on standard error.
@@ -78,7 +78,7 @@ pub struct Stopwatch {
     cpu: Timespec,
 }
 
-/// What a [`Stopwatch`] showed.
+/// A reading of a [`Stopwatch`].
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct StopwatchReading {
     /// Nanoseconds by the clock.

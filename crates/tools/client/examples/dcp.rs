@@ -55,7 +55,7 @@ fn apply(copy: &mut HashMap<Key, DocumentCopy>, change: &DcpChange) -> Result<()
     Ok(())
 }
 
-/// What changed behind the rollback may be what it was before.
+/// Changes after the rollback may restore earlier versions.
 async fn read_again(
     client: &Client,
     copy: &mut HashMap<Key, DocumentCopy>,

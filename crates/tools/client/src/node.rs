@@ -42,7 +42,7 @@ pub(crate) type ConnectionResult<'a> = Result<&'a Arc<Multiplexer>, ClientError>
 pub(crate) struct ParkedCall {
     /// When the caller stops waiting.
     pub deadline: Instant,
-    /// What for.
+    /// Its purpose.
     pub opcode: Opcode,
     /// The call. It must not wait.
     pub resume: Box<dyn FnOnce(ConnectionResult<'_>) + Send>,

@@ -52,7 +52,7 @@ pub struct ScanRange<'a> {
     pub behind: Option<&'a [u8]>,
     /// Only those with this key and lesser ones.
     pub to: Option<&'a [u8]>,
-    /// What has to be on disk before the scan begins, a mutation of the same vbucket; see
+    /// Mutation that has to be on disk before the scan begins, one of the same vbucket; see
     /// [`crate::Client::last_mutation`].
     pub persisted: Option<MutationToken>,
     /// How long the server may wait for that.

@@ -90,7 +90,7 @@ impl WriteOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct CounterOptions {
-    /// What is added, or subtracted when `is_decrement` is set.
+    /// The number that is added, or subtracted when `is_decrement` is set.
     pub delta: u64,
     /// Subtract instead of add; the value stops at zero.
     pub is_decrement: bool,

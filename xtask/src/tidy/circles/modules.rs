@@ -23,7 +23,7 @@ pub(super) struct Import<'a> {
 /// One leaf of a `use`.
 struct Use<'a> {
     path: Vec<&'a str>,
-    /// What the path is called here; `*` for all of a module.
+    /// The local name of the path; `*` for all of a module.
     name: &'a str,
     is_public: bool,
     line: usize,
@@ -43,7 +43,7 @@ struct Module<'a> {
     words: BTreeSet<&'a str>,
 }
 
-/// What a path leads to.
+/// Target of a path.
 #[derive(Clone, Copy)]
 enum Place {
     Module(usize),
@@ -75,7 +75,7 @@ impl<'a> Crate<'a> {
         parsed
     }
 
-    /// What files take from other files of the crate.
+    /// Imports of files from other files of the crate.
     pub(super) fn imports(&self) -> Vec<Import<'a>> {
         let mut imports = Vec::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -99,7 +99,7 @@ impl<'a> Crate<'a> {
         imports
     }
 
-    /// What top-level modules take from each other: where a name is defined and, through a
+    /// Imports of top-level modules from each other: where a name is defined and, through a
     /// re-export, where the path leads. Re-exports count; those of the crate's root do not, because
     /// the root is no module.
     pub(super) fn module_imports(&self) -> Vec<Import<'a>> {
@@ -280,7 +280,7 @@ impl<'a> Crate<'a> {
         place
     }
 
-    /// What `name` means in `module`; modules come first where more of the path follows.
+    /// Target of `name` in `module`; modules come first where more of the path follows.
     fn find(&self, module: usize, name: &str, is_inner: bool, steps: usize) -> Option<Place> {
         let steps = steps.checked_sub(1)?;
         let here = &self.modules[module];

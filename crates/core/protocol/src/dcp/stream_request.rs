@@ -104,7 +104,7 @@ pub enum Filter<'a> {
     Collections(&'a [CollectionId]),
 }
 
-/// What the JSON value of the request says.
+/// Content of the request's JSON value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamValue<'a> {
     /// The documents of the stream.

@@ -49,7 +49,7 @@ const SPACES: [&str; 4] = ["", "", " ", "\n    \t  "];
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) mutation: Mutation,
-    /// What the path means.
+    /// Meaning of the path.
     pub(crate) components: Vec<Component<'static>>,
     /// One of its spellings.
     pub(crate) path: Vec<u8>,

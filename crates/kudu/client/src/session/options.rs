@@ -29,7 +29,7 @@ pub enum FlushMode {
     Manual,
 }
 
-/// What the session does with rows that a tablet server refuses because the table was altered.
+/// The session's action on rows that a tablet server refuses because the table was altered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SchemaChange {
@@ -163,7 +163,7 @@ impl SessionOptions {
         self
     }
 
-    /// What the session does with rows after the table was altered; by default it encodes them
+    /// Sets the action on rows after the table was altered; by default the session encodes them
     /// again.
     pub fn on_schema_change(mut self, change: SchemaChange) -> SessionOptions {
         self.on_schema_change = change;

@@ -29,7 +29,7 @@ pub(super) struct SessionShared {
     pub timer: Notify,
 }
 
-/// What remains to do, or to wait for, after the session took a row.
+/// The next step after the session took a row.
 #[derive(Debug)]
 pub(super) enum FollowUp {
     /// A task has a new batch and must get a chance to run.

@@ -28,7 +28,7 @@ fn documents() -> Vec<Document> {
     ]
 }
 
-/// What a load says of a record, and how long its value is.
+/// A loaded record, and the length of its value.
 type TakeoverReport = (Vec<u8>, CollectionId, [u64; 6], u8, [bool; 2], usize);
 
 fn told(record: &Record<'_>, value_bytes: usize) -> TakeoverReport {

@@ -57,7 +57,7 @@ fn a_replica_that_lags_is_never_read() {
     }
 }
 
-/// What a node knows of the replicas when it takes over is as old as its last Write.
+/// A node's knowledge of the replicas at a takeover is as old as its last Write.
 #[test]
 fn a_takeover_reads_new_states_without_a_replica() {
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 3)) else { return };

@@ -20,7 +20,7 @@ const DOCUMENTS: u64 = 40;
 /// How long a durable write is watched for an answer that must not come.
 const SILENCE: Duration = Duration::from_millis(1500);
 
-/// What the writer knows of a document: the newest number that was acknowledged as persisted, and
+/// The writer's knowledge of a document: the newest number that was acknowledged as persisted, and
 /// the newest sent.
 #[derive(Clone, Copy, Default)]
 struct ExpectedValue {

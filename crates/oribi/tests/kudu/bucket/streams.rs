@@ -21,7 +21,7 @@ const DOCUMENTS: usize = 120;
 /// So seldom that plain writes are in memory only, and lost by a kill.
 const FLUSH_INTERVAL_MS: u64 = 600_000;
 
-/// What was written, as far as it counts.
+/// The writes that count.
 type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Writes the documents of `numbers`, each fourth of them twice, and removes each fifth.

@@ -48,7 +48,7 @@ async fn a_partitioned_node_does_no_harm_on_return() {
     nodes::assert_quiet(&[&one, &two]);
 }
 
-/// What happens to a node for a while.
+/// A temporary fault of a node.
 #[derive(Clone, Copy, Debug)]
 enum ProxyFault {
     Killed,

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::cluster::{KUDU, LEASE_S, ORIBI, server};
 
-/// What nodes may log at level WARN while others come and go.
+/// Log lines at level WARN that are allowed while nodes come and go.
 const ALLOWED_WARNINGS: [&str; 9] = [
     "DEVELOPMENT MODE",
     "waiting for Kudu",
@@ -30,7 +30,7 @@ const ALLOWED_WARNINGS: [&str; 9] = [
     "what another node owns was not written",
 ];
 
-/// What the nodes of one test share.
+/// Resources that the nodes of one test share.
 pub struct Cluster {
     pub etcd: EtcdServer,
     masters: String,

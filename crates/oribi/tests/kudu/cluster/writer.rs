@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 /// Documents, overwritten in turn.
 const DOCUMENTS: u64 = 60;
 
-/// What is known of one: the newest number that was acknowledged as persisted, and the newest that
-/// was sent.
+/// Knowledge of one document: the newest number that was acknowledged as persisted, and the newest
+/// that was sent.
 #[derive(Clone, Copy, Default)]
 struct ExpectedValue {
     acknowledged: u64,
@@ -32,7 +32,7 @@ pub struct Writer {
     notes: Notes,
 }
 
-/// What a writer was told.
+/// Outcome of a write.
 pub struct WrittenKeys(BTreeMap<u64, ExpectedValue>);
 
 fn key(document: u64) -> String {

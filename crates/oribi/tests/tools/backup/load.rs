@@ -18,7 +18,7 @@ fn key_of(number: u64) -> String {
     format!("key:{}", number * 31 % KEYS)
 }
 
-/// What each vbucket has when all writes up to its own last one are done.
+/// Content of each vbucket when all writes up to its last one are done.
 fn state_at(last: &BTreeMap<u16, u64>) -> BTreeMap<String, u64> {
     let newest = last.values().copied().max().unwrap_or(0);
     let mut state = BTreeMap::new();

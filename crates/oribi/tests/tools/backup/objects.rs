@@ -36,7 +36,7 @@ const GOOGLE_TOKEN: &str = "Credential=key/20260101/us-east-1/s3/aws4_request";
 struct Objects {
     server: ObjectServer,
     kind: ObjectServerKind,
-    /// What the URLs of archives begin with.
+    /// Prefix of the archives' URLs.
     scheme: &'static str,
     /// Port that the programs are told.
     port: u16,

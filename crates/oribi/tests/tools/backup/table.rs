@@ -7,7 +7,7 @@ use oribi_client::{
     WriteOptions,
 };
 
-/// What is known about a document or a removed one, vbucket, history and seqno aside.
+/// Properties of a document or tombstone, except vbucket, history and seqno.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Version {
     pub is_removed: bool,

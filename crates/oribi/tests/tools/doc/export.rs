@@ -251,7 +251,7 @@ fn an_interrupted_export_leaves_its_part() {
     assert!(part.exists() && !exported.exists());
 }
 
-/// What a killed server had made durable is exported, and the server finds it all again.
+/// Durable writes of a killed server are exported, and the server finds them all again.
 #[test]
 fn the_files_of_a_killed_server_can_be_exported() {
     let mut fixture = Fixture::start();

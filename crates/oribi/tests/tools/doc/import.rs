@@ -64,7 +64,7 @@ fn the_last_of_several_lines_with_one_key_wins() {
     }
 }
 
-/// What was acknowledged as persisted is there after the server was killed.
+/// Writes acknowledged as persisted survive a kill of the server.
 #[test]
 fn durable_imports_survive_a_kill() {
     let mut fixture = Fixture::start();

@@ -24,7 +24,7 @@ const COMMANDS: [&[&str]; 13] = [
     &["bucket", "drop", "b", "--yes"],
 ];
 
-/// What a user may do who reads one bucket.
+/// Rights of a user with read access to one bucket.
 const READS: [&str; 4] = ["bucket list", "scope list", "collection list", "node list"];
 
 #[test]

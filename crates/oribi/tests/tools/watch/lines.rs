@@ -106,7 +106,7 @@ async fn it_ends_when_nobody_reads() {
     assert_eq!(status.expect("it ends").code(), Some(0));
 }
 
-/// What the admin port sends for the same query.
+/// The admin port's answer to the same query.
 fn events_until_now(fixture: &Fixture, query: &str) -> Vec<Value> {
     let admin = HttpClient::new(fixture.server.admin_port())
         .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);

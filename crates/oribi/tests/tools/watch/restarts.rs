@@ -44,8 +44,8 @@ async fn it_goes_on_after_kills_of_both_sides() {
     assert!(!other.status.success() && error.contains("other collections"), "{error}");
 }
 
-/// What is not durable may be lost; a table made of the stream, with documents read again behind
-/// each rollback, is the server's in the end.
+/// Writes that are not durable may be lost; a table made of the stream, with documents read again
+/// behind each rollback, is the server's in the end.
 #[tokio::test]
 async fn a_table_built_from_dcp_matches_after_crashes() {
     use std::collections::BTreeMap;

@@ -305,7 +305,7 @@ impl Follower {
             || self.outgoing.has_waiters() && self.outgoing.is_client_behind()
     }
 
-    /// What is done once a second: figures for others, and a look for changes of the users, which
+    /// Work of once a second: figures for others, and a look for changes of the users, which
     /// workers without connections do not make.
     fn publish(&mut self, now: Instant) {
         let FollowerParts { record, feed, state, .. } = &self.parts;

@@ -31,7 +31,7 @@ pub(super) struct ViewScope {
 }
 
 impl ViewScope {
-    /// What a user with these rights sees, at most so many bytes of a value.
+    /// The document as a user with these rights sees it, with at most so many bytes of its value.
     pub(super) fn of(held: PrivilegeSet, bytes_max: usize) -> ViewScope {
         ViewScope {
             has_values: held.holds(Privilege::Read.into()),

@@ -18,13 +18,13 @@ impl Fixture {
         answer
     }
 
-    /// What an administrator's request is answered with.
+    /// The answer to an administrator's request.
     #[track_caller]
     pub(super) fn service_json(&self, body: &Value) -> Value {
         self.service(ADMIN, body).json()
     }
 
-    /// What a statement of an administrator is answered with.
+    /// The answer to an administrator's statement.
     #[track_caller]
     pub(super) fn statement(&self, statement: &str) -> Value {
         self.service_json(&json!({ "statement": statement }))

@@ -32,7 +32,8 @@ fn with_root() -> Fixture {
 // Compat (Admin HTTP): `POST /settings/web`
 // Compat (Admin HTTP): `POST /node/controller/rename`, `PUT` and `DELETE
 // /node/controller/setupAlternateAddresses/external`
-/// What the modules for Java and Node send to a new server, and what that for Go sends in addition.
+/// Requests of the modules for Java and Node to a new server, and the additional ones of that for
+/// Go.
 #[test]
 fn a_module_of_testcontainers_sets_up_a_new_server() {
     let mut fixture = Fixture::development();

@@ -72,7 +72,7 @@ impl CopyData {
         found.map(|(seqno, prepare)| (*seqno, *prepare))
     }
 
-    /// What a read shows: the write, or 0 for a miss.
+    /// Result of a read: the write, or 0 for a miss.
     pub(super) fn visible(&self, key: u8) -> u64 {
         self.table.get(&key).filter(|version| !version.deleted).map_or(0, |version| version.write)
     }

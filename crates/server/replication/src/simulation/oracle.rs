@@ -25,7 +25,7 @@ pub(super) struct Oracle {
     /// Committed writes of each key in their order.
     pub(super) committed: Vec<Vec<u64>>,
     contents: BTreeMap<(VbUuid, Seqno), CopyData>,
-    /// What members acknowledged, by epoch.
+    /// Acknowledgements of members, by epoch.
     acknowledged: BTreeMap<(CopyId, CopiesEpoch), Seqno>,
 }
 

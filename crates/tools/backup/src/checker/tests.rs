@@ -36,7 +36,7 @@ fn backup_of(segments: &[&[TestDocument]]) -> MemoryArchiveStore {
     store
 }
 
-/// What a restore checks before it writes.
+/// A restore's checks before it writes.
 fn check(archive: &Archive) -> Result<(), ArchiveError> {
     let chain = archive.chain("0001")?;
     for backup in chain.backups() {

@@ -168,7 +168,7 @@ fn stream_options(filter: &BackupFilter) -> DcpStreamOptions {
 }
 
 impl CreateArgs {
-    /// What the backup is of; its id, kind and beginning are not decided.
+    /// Source of the backup; its id, kind and beginning are not decided.
     async fn describe_bucket(
         &self,
         client: &Client,

@@ -45,7 +45,7 @@ pub fn counted(number: u64, what: &str) -> String {
     format!("{} {what}{plural}", HumanCount(number))
 }
 
-/// What a restore or a copy has done, behind its verb: what was written comes first, because
+/// Progress of a restore or a copy, after its verb: written documents come first, because
 /// versions that are there already are read as well.
 pub fn written(totals: &RestoreTotals, what: &str, elapsed: Duration) -> String {
     let left_alone = match totals.skipped {

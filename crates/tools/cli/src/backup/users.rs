@@ -11,7 +11,7 @@ use crate::admin::Admin;
 
 const PATH: &str = "/settings/rbac/backup";
 
-/// What a server calls the form of its users that it can take back.
+/// The server's name for the form of users that it can restore.
 const FORMAT: &str = "oribi-users";
 
 /// The users of a server, which must have some.

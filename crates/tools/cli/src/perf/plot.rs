@@ -32,7 +32,7 @@ pub struct Plot<'a> {
     pub names: [&'static str; 2],
     /// Latencies; empty ones are left out.
     pub latencies: &'a Latencies,
-    /// What is counted, for each second.
+    /// Counts, for each second.
     pub rate: &'static str,
     pub timeline: &'a [TimelineSample],
 }

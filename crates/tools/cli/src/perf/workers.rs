@@ -32,7 +32,7 @@ pub const THREADS_MAX: u64 = 1024;
 pub struct WorkerPlan {
     /// Its name on the live line.
     pub name: &'static str,
-    /// What is counted: `op`, `rows`.
+    /// The unit that is counted: `op`, `rows`.
     pub unit: &'static str,
     pub extent: RunExtent,
     /// A server process on this machine whose CPU time is measured too.

@@ -122,7 +122,7 @@ impl RowSink for LocalRows<'_> {
     }
 }
 
-/// What a statement keeps.
+/// Memory that a statement keeps.
 #[derive(Default)]
 struct LocalMemory {
     bytes: AtomicUsize,

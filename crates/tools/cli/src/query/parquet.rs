@@ -25,7 +25,7 @@ use super::row::{OutputRow, string_in};
 const GROUP_ROWS: usize = 256 * 1024;
 const GROUP_BYTES: usize = 32 << 20;
 
-/// What a value needs in memory besides its text.
+/// Memory of a value besides its text.
 const VALUE_BYTES: usize = size_of::<Cell>();
 
 /// A value of a row. A missing field is null.
@@ -67,7 +67,7 @@ impl Cell {
     }
 }
 
-/// What a column of the file has.
+/// Content of a column of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Bool,

@@ -120,7 +120,7 @@ impl QuerySession {
         Ok(())
     }
 
-    /// What a statement did and cost.
+    /// Effects and cost of a statement.
     fn cost(&self, summary: Summary, elapsed: Duration) -> String {
         let plural = |count: u64| if count == 1 { "" } else { "s" };
         let mut text = format!("{} row{}", HumanCount(summary.rows), plural(summary.rows));

@@ -173,7 +173,7 @@ mod tests {
         );
     }
 
-    /// What exceeds one block arrives whole and in order.
+    /// An answer longer than one block arrives whole and in order.
     #[test]
     fn blocks_are_written_as_they_fill() {
         let text = written(|out| {

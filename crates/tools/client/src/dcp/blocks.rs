@@ -81,7 +81,7 @@ pub(super) struct BlockReader {
     filled: usize,
     /// Bytes of whole frames.
     whole: usize,
-    /// What a window counts for them.
+    /// Their bytes in a flow-control window.
     window_bytes: u64,
     /// Bytes of the next frame, as far as that is known.
     next_bytes: usize,
@@ -95,7 +95,7 @@ impl BlockReader {
         BlockReader { block, filled: received.len(), whole: 0, window_bytes: 0, next_bytes: 0 }
     }
 
-    /// What a window counts for the whole frames.
+    /// Bytes of the whole frames in a flow-control window.
     pub fn window_bytes(&self) -> u64 {
         self.window_bytes
     }

@@ -33,7 +33,7 @@ use crate::error::{ClientError, Site};
 use crate::options::ConnectOptions;
 use crate::socket::Socket;
 
-/// What a node may take longer than twice the interval to show that it lives.
+/// Additional time, after twice the interval, in which a node has to answer.
 const NOOP_GRACE: Duration = Duration::from_secs(2);
 
 /// Message of a connection to the stream.

@@ -142,7 +142,7 @@ impl DcpChange {
     }
 }
 
-/// What [`crate::DcpStream::next_borrowed`] yields.
+/// An event of [`crate::DcpStream::next_borrowed`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BorrowedEvent<'a> {

@@ -42,7 +42,7 @@ pub struct DcpStreamOptions {
     /// How often a node shows that it lives; one that is silent for more than twice as long is
     /// connected to again.
     pub noop_interval: Duration,
-    /// What the server's statistics call the stream. A random part is added.
+    /// The stream's name in the server's statistics. A random part is added.
     pub name: String,
 }
 

@@ -64,7 +64,7 @@ const BREAKS: [(&str, Break); 7] = [
     }),
 ];
 
-/// What was answered before stands; everything else in flight fails, one by one, with the reason.
+/// Earlier answers stand; each other request in flight fails with the reason.
 #[tokio::test]
 async fn a_broken_connection_fails_what_is_in_flight() {
     for (reason, break_it) in BREAKS {

@@ -30,7 +30,7 @@ struct ScriptedNode {
     position: i32,
     /// Map and who is active, shared by all nodes.
     map: Arc<Mutex<Map>>,
-    /// What refusals carry.
+    /// Content of refusals.
     refusal: fn(&Map) -> Vec<u8>,
     fetches: Arc<AtomicUsize>,
 }
@@ -413,7 +413,7 @@ async fn operations_outlive_their_nodes_place_in_the_map() {
     assert_eq!(reply.unwrap().value, "late");
 }
 
-/// What any node can answer is asked of another one when the first cannot be reached.
+/// A request for any node goes to another one when the first cannot be reached.
 #[tokio::test]
 async fn any_node_stands_in_for_one_that_is_gone() {
     let (listener, port) = bind();

@@ -182,7 +182,7 @@ async fn a_stream_goes_on_where_the_application_is() {
     assert_eq!(places.collect::<Vec<_>>(), [[0, 0, 0, 0], [7, 2, 0, 9], [7, 4, 0, 9]]);
 }
 
-/// What the producer of the next test has sent and got.
+/// Messages that the producer of the next test has sent and received.
 #[derive(Default)]
 struct Flow {
     sent_bytes: AtomicU64,
@@ -305,7 +305,7 @@ async fn a_protocol_error_reconnects_and_repeats() {
     assert_eq!(next_change(&mut changes).await.seqno(), Seqno(5));
 }
 
-/// What ends a stream for good ends it with the reason, and options are checked at once.
+/// A permanent end of a stream has its reason, and options are checked at once.
 #[tokio::test]
 async fn a_stream_that_cannot_be_is_an_error() {
     let refusing = |refused: Opcode, status: Status| {

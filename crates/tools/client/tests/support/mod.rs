@@ -19,7 +19,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
-/// What the server does after a request.
+/// The server's action after a request.
 pub enum Then {
     /// Sends what was appended so far, once no whole request is waiting.
     GoOn,

@@ -58,7 +58,7 @@ async fn json_of(collection: &Collection, key: &str) -> Result<Value, Failure> {
     Ok(within(collection.get(key, None)).await?.content_as()?)
 }
 
-/// What the server keeps the document as.
+/// Stored form of the document.
 async fn datatype(collection: &Collection, key: &str) -> Result<Vec<String>, Failure> {
     let specs = [LookupInSpec::get("$document.datatype", GetSpecOptions::new().xattr(true))];
     let found = within(collection.lookup_in(key, &specs, None)).await?;

@@ -12,7 +12,7 @@ use crate::checks::{Failure, Outcome, equal, eventually};
 
 const DOCUMENTS: usize = 64;
 
-/// What every step so far has written.
+/// Documents that the steps so far have written.
 #[derive(Default)]
 pub struct ExpectedValues(Mutex<HashMap<String, String>>);
 

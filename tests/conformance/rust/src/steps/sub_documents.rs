@@ -49,7 +49,7 @@ impl Program {
         self.run_cases(true).await
     }
 
-    /// What the server fills in: written as an attribute, and read as a virtual one.
+    /// Values that the server fills in: written as an attribute, and read as a virtual one.
     pub(super) async fn macros(&self) -> Outcome {
         let expiring = UpsertOptions::new().expiry(DAY);
         within(self.collection.upsert("macros", json!([7]), expiring)).await?;

@@ -18,7 +18,7 @@ enum Step {
 /// Cells of the map's rows: absent, NULL or a value.
 type ModelRow = (Option<Option<i32>>, Option<String>);
 
-/// What the table holds, in a form that compares.
+/// Content of the table, in a comparable form.
 type Contents = BTreeMap<i64, ModelRow>;
 
 fn a_step() -> impl Strategy<Value = Step> {

@@ -4,7 +4,7 @@ use oribi_kudu::{Layout, ReadMode, Value};
 
 use super::{Owned, all_rows, connect, every_type_table, loadgen, numbers_table, sorted};
 
-/// What the load generator writes into a table of key, number and text.
+/// The load generator's rows, in a table of key, number and text.
 fn generated(seed: i64, row: i64) -> Vec<Owned> {
     let mut text = format!("{}.", seed + 2 * row + 1);
     while text.len() < 32 {

@@ -40,7 +40,7 @@ pub(in super::super) struct Node {
     rate: u64,
     pub(super) machine: Option<CopyMachine>,
     pub(super) data: CopyData,
-    /// What the disk holds.
+    /// Content of the disk.
     pub(super) stored: (CopyData, CopyState),
     boundaries: VecDeque<(CopyData, CopyState)>,
     is_flushing: bool,

@@ -120,8 +120,8 @@ fn put_pair(pair: &mut [u8], digits: usize) {
     }
 }
 
-/// What the last `pairs` pairs of digits of `zero`, a key with the number 0 in so many digits,
-/// change in its CRC.
+/// Changes of the CRC of `zero`, a key with the number 0 in so many digits, by each value of its
+/// last `pairs` pairs of digits.
 fn crc_changes(zero: &[u8], digits: usize, pairs: usize) -> Vec<[u32; 100]> {
     let crc_of_zero = crc32fast::hash(zero);
     let mut key = zero.to_vec();

@@ -11,7 +11,7 @@ use super::operation::{KvOperation, OperationKind};
 use super::value::{KvValueForm, KvValues, ValueIdentity, ValuePieces};
 use super::wire::Wire;
 
-/// What all writes of a run have in common, and buffers that are used again for each.
+/// Common parts of all writes of a run, and buffers that are used again for each.
 pub struct RequestEncoder {
     values: KvValues,
     framing: Vec<u8>,

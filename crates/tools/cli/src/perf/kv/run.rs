@@ -107,7 +107,7 @@ impl Run {
         Ok((counts, measured))
     }
 
-    /// What a phase is called, and how its end is known.
+    /// Name of a phase, and the condition that ends it.
     fn plan(&self, phase: Phase) -> WorkerPlan {
         let args = &self.shared.args;
         let operations = args.operations_per_worker();

@@ -144,7 +144,7 @@ impl LoadgenPhaseSummary {
         self.failed_rows == 0 && self.error.is_none()
     }
 
-    /// What the run has to report as its failure, in the other tool's words.
+    /// The run's failure, in the other tool's words.
     pub fn complaint(&self) -> Option<String> {
         let failed = match self.failed_rows {
             0 => None,

@@ -114,7 +114,7 @@ impl Worker {
         result
     }
 
-    /// What the keys and the other columns are made of.
+    /// Generators of the keys and the other columns.
     fn generators(&self, key_columns: usize) -> (RowGenerator, RowGenerator) {
         let args = &self.job.args;
         let thread = self.thread as u64;

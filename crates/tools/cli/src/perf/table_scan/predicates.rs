@@ -85,7 +85,7 @@ impl Simple<'_> {
     }
 }
 
-/// What a JSON value means for a column of this type.
+/// The value of a column of this type for a JSON value.
 fn operand(value: &Value, data_type: DataType) -> Result<Operand> {
     let operand = match (value, data_type) {
         (Value::Number(number), DataType::Double) => number.as_f64().map(Operand::from),

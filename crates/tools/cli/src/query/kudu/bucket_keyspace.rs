@@ -19,7 +19,7 @@ use super::layout::ScanLayout;
 use super::refusal::{failed, read_only};
 use super::{document, long_document};
 
-/// What a table's comment says before the number of its vbuckets.
+/// Prefix of a table's comment, before the number of its vbuckets.
 const VBUCKETS_NOTE: &str = "vbuckets=";
 
 /// See the module text.

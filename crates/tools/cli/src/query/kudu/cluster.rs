@@ -23,7 +23,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Threads of the runtime: the thread that runs the statement is none of them.
 const THREADS: usize = 2;
 
-/// What all tables of a session share.
+/// State that all tables of a session share.
 pub struct QueryCluster {
     /// Dropped first, so that no task outlives what it uses.
     runtime: Runtime,
@@ -103,7 +103,7 @@ impl QueryCluster {
         self.runs.fetch_add(1, Relaxed);
     }
 
-    /// What the scans of the statement have cost so far.
+    /// Cost of the statement's scans so far.
     pub fn cost(&self) -> String {
         let cost = *self.cost.lock();
         format!(

@@ -70,7 +70,7 @@ fn document(
     })
 }
 
-/// What the body of a row is. Datatypes have a byte; the column is wider.
+/// Datatype of a row's body. Datatypes have a byte; the column is wider.
 pub fn datatype_of(row: Row<'_>, layout: &ScanLayout) -> Result<Datatype> {
     let datatype = layout.get::<i16>(row, "datatype")?;
     u8::try_from(datatype).map(Datatype).with_context(|| format!("the datatype {datatype}"))

@@ -57,7 +57,7 @@ pub(super) fn table(
     Table::new(rows, widths).header(heads.style(header)).column_spacing(SPACING)
 }
 
-/// What a table does not show; empty when it shows everything.
+/// Number of hidden rows of a table; empty when it shows all.
 pub(super) fn note(columns: &[ScreenColumn], width: u16, rows_below: usize) -> String {
     let shown = shown(columns, width);
     let hidden = columns.iter().enumerate().filter(|(at, _)| !shown.contains(at));

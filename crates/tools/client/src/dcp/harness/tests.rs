@@ -20,7 +20,7 @@ fn corpus() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/change_stream")
 }
 
-/// What a good server sends to the first vbucket of a stream from the beginning.
+/// A good server's messages for the first vbucket of a stream from the beginning.
 fn good_stream() -> Vec<u8> {
     let stream = StreamHead { opaque: 0x1_0000, vbid: Vbid(0), stream_id: None };
     let mut out = vec![0x05];

@@ -18,7 +18,7 @@ mod producer;
 
 const VBID: Vbid = Vbid(0);
 
-/// What a consumer made of its events: the versions of each key, by seqno.
+/// A consumer's copy, made from its events: the versions of each key, by seqno.
 #[derive(Default)]
 struct Copy {
     versions: BTreeMap<Vec<u8>, BTreeMap<Seqno, Option<Vec<u8>>>>,

@@ -56,7 +56,7 @@ impl DcpStateMachine {
         change.share(block, path)
     }
 
-    /// What happened to a collection or scope. Names are learned on the way.
+    /// The change of a collection or scope. Names are learned on the way.
     pub(super) fn system_event(
         &mut self,
         position: Position,

@@ -36,7 +36,7 @@ impl Cluster {
 /// A server that has accepted TLS.
 struct Server {
     session: ServerConnection,
-    /// What the client sent inside TLS.
+    /// The client's messages inside TLS.
     plaintext: Vec<u8>,
 }
 

@@ -4,9 +4,9 @@ use crate::perf::kv::operation::OperationKind;
 
 /// The answer to one operation.
 pub struct KvAnswer<'a> {
-    /// What [`crate::perf::kv::flight::Flight`] knows the operation by.
+    /// The operation's number in [`crate::perf::kv::flight::Flight`].
     pub opaque: u32,
-    /// What is answered; `None` for nothing that the load requests.
+    /// The kind of answer; `None` for one that the load does not request.
     pub kind: Option<OperationKind>,
     /// A status of the binary protocol; those of the text protocols are translated.
     pub status: u16,

@@ -56,7 +56,7 @@ struct Stream {
     head: StreamHead,
     last: Seqno,
     end: Seqno,
-    /// What is left of the snapshot that is being sent.
+    /// The unsent rest of the current snapshot.
     left: Vec<(Seqno, Version)>,
 }
 

@@ -47,7 +47,7 @@ type Case = (
     &'static [&'static str],
 );
 
-/// What happened to the operations `kinds`, on the documents 0, 1, ..., and what was sent.
+/// Results of the operations `kinds`, on the documents 0, 1, ..., and what was sent.
 fn outcome(
     commands: TextCommands,
     kinds: &[OperationKind],
