@@ -77,6 +77,8 @@ mod statement_control;
 mod statement_memory;
 #[cfg(feature = "query")]
 mod statement_places;
+#[cfg(feature = "query")]
+mod statement_threads;
 #[cfg(test)]
 mod tests;
 mod user_context;

@@ -16,8 +16,8 @@
 //! [`query_store`](crate::query_store) has the documents.
 //!
 //! Invariants:
-//! - a statement runs on a separate thread, of low priority, never on a worker's or this
-//!   runtime's;
+//! - a statement has a thread for itself, of low priority ([`statement_threads`]
+//!   (crate::statement_threads)), never a worker's or this runtime's;
 //! - at most [`Statements`] allows run, each counts against its user's streams, and each ends with
 //!   its time, its client or the server;
 //! - large documents and unsent rows are reserved in the connections' memory; what a statement
@@ -51,7 +51,7 @@ use super::message::{FormFields, HttpReply, error, panicked, whole};
 use super::request::AdminRequest;
 use super::statement_answer::{StatementAnswer, StatementStart, pace_of_client};
 use super::statement_places::{HeapShare, QueueRejection, StatementResources, Statements};
-use crate::limits::{READING_NICENESS, STATEMENT_TIMEOUT, STATEMENT_TIMEOUT_MAX};
+use crate::limits::{STATEMENT_TIMEOUT, STATEMENT_TIMEOUT_MAX};
 use crate::mutation_tokens;
 use crate::query_store::BucketStore;
 use crate::statement_control::{StatementControl, StatementEnd};
@@ -66,10 +66,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Time that a client reads nothing of an answer after which its statement leaves its place to
 /// those that wait.
 const STALL_MAX: Duration = Duration::from_secs(2);
-
-/// Niceness of a statement's thread. Tests share their processors with others, and must not depend
-/// on how little these leave to it.
-const STATEMENT_NICENESS: i32 = if cfg!(test) { 0 } else { READING_NICENESS };
 
 /// Bytes of a text that no reservation counts.
 const TEXT_BYTES_FREE: usize = 4 << 10;
@@ -149,12 +145,10 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
     let reader = Arc::clone(&taken_bytes);
     watch(&control, &statement.cancelled, (reader, Arc::clone(&state.queries.running)));
     let work = move || {
-        // Without it the statement competes with workers as an equal.
-        let _ = rustix::process::nice(STATEMENT_NICENESS);
         // A panic drops the answer, and with it the beginning or the last line.
         let _ = oribi_supervisor::job("query", || statement.execute(answer));
     };
-    if let Err(failure) = oribi_supervisor::spawn("oribi-query", work) {
+    if let Err(failure) = state.queries.threads.run(work) {
         tracing::warn!(error = %failure, "no thread for a statement");
         return retry_later(1201, "The server has no thread for this statement; try again");
     }

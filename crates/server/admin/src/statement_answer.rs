@@ -94,13 +94,21 @@ impl StatementAnswer {
 
     /// Sends what is left and `last`, after the statement's thread has ended.
     pub fn end(mut self, last: String) {
-        let rest = self.piece.take().map(StreamPiece::into_bytes);
+        let mut piece = self.piece.take();
+        let last = match &mut piece {
+            // A small answer is one piece.
+            Some(piece) if piece.room() >= last.len() => {
+                piece.bytes.extend_from_slice(last.as_bytes());
+                None
+            }
+            _ => Some(Bytes::from(last)),
+        };
         self.announce();
         let StatementAnswer { control, runtime, occupied, open, outgoing, .. } = self;
-        let last = [rest, Some(Bytes::from(last))];
+        let pieces = [piece.map(StreamPiece::into_bytes), last];
         runtime.spawn(async move {
             let _kept = open;
-            conclude(last, control, occupied, outgoing).await;
+            conclude(pieces, control, occupied, outgoing).await;
         });
     }
 
@@ -205,7 +213,7 @@ impl StatementAnswer {
 /// that does not read in time, or while others wait for the memory of its rows. The place is free
 /// before the client knows the end.
 async fn conclude(
-    last: [Option<Bytes>; 2],
+    pieces: [Option<Bytes>; 2],
     control: Arc<StatementControl>,
     occupied: StatementResources,
     outgoing: Arc<Outgoing>,
@@ -221,9 +229,8 @@ async fn conclude(
         connection.close();
     };
     let mut occupied = Some(occupied);
-    let [rest, line] = last;
-    for (bytes, is_last) in [(rest, false), (line, true)] {
-        let Some(bytes) = bytes else { continue };
+    let mut pieces = pieces.into_iter().flatten().peekable();
+    while let Some(bytes) = pieces.next() {
         let place = loop {
             match tokio::time::timeout(LOOK_INTERVAL, control.pieces().reserve()).await {
                 Ok(Ok(place)) => break place,
@@ -237,7 +244,7 @@ async fn conclude(
                 Err(_) => {}
             }
         };
-        if is_last {
+        if pieces.peek().is_none() {
             drop(occupied.take());
         }
         place.send(bytes);

@@ -203,6 +203,6 @@ fn a_thousand_connections_each_run_a_statement() {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{number}: {answer}");
-        assert!(answer.contains(&format!("\n{number}\r\n")), "{number}: {answer}");
+        assert!(answer.contains(&format!("[\n{number}\n]")), "{number}: {answer}");
     }
 }
