@@ -7,6 +7,7 @@
 //! one. This crate is for development only and no shipped crate may depend on it.
 
 pub mod ack_log;
+mod counting_allocator;
 mod development_server;
 mod etcd;
 mod failing_proxy;
@@ -32,6 +33,7 @@ mod tcp_proxy;
 pub mod text_differential;
 
 pub use ack_log::AckLog;
+pub use counting_allocator::CountingAllocator;
 pub use development_server::DevelopmentServer;
 pub use etcd::EtcdServer;
 pub use failing_proxy::{FailingProxy, ProxyFault};

@@ -28,7 +28,11 @@ const LAYERS: [Layer; 25] = [
     Layer { name: "oribi-tls", links: &[], tests_use: &[] },
     Layer { name: "oribi-subdoc", links: &[], tests_use: &[] },
     Layer { name: "oribi-replication", links: &["oribi-types"], tests_use: &[] },
-    Layer { name: "oribi-query", links: &["oribi-types", "oribi-subdoc"], tests_use: &[] },
+    Layer {
+        name: "oribi-query",
+        links: &["oribi-types", "oribi-subdoc"],
+        tests_use: &["oribi-testkit"],
+    },
     Layer {
         name: "oribi-storage",
         links: &["oribi-types", "oribi-supervisor"],

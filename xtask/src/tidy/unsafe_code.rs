@@ -35,8 +35,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/tools/client/tests/allocations.rs", "a counting allocator, in tests only"),
     ("crates/core/protocol/tests/allocations.rs", "a counting allocator, in tests only"),
     ("crates/server/data/tests/allocations.rs", "a counting allocator, in tests only"),
-    ("crates/server/query/tests/hostile.rs", "a counting allocator, in tests only"),
-    ("crates/server/query/tests/value_memory.rs", "a counting allocator, in tests only"),
+    ("crates/testkit/src/counting_allocator.rs", "an allocator for tests"),
     ("crates/testkit/src/kudu_cluster/launcher.rs", "prctl(2) between fork and exec"),
     ("crates/testkit/src/signal.rs", "kill(2)"),
 ];

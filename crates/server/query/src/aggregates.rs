@@ -9,6 +9,8 @@ mod tests;
 
 use std::collections::HashSet;
 
+use crate::error::Result;
+use crate::runtime::Runtime;
 use crate::value::order::collate;
 use crate::value::{QueryValue, key};
 
@@ -207,32 +209,38 @@ impl AggregateState {
         kept
     }
 
-    pub fn finish(&mut self) -> QueryValue {
+    pub fn finish(&mut self, rt: &Runtime<'_>) -> Result<QueryValue> {
         match self.kind {
             AggregateKind::Array | AggregateKind::Median if !self.items.is_empty() => {
-                list_value(self.kind, std::mem::take(&mut self.items))
+                list_value(self.kind, std::mem::take(&mut self.items), rt)
             }
-            _ => self.value(),
+            _ => self.value(rt),
         }
     }
 
     /// The aggregate of the values so far.
-    pub fn value(&self) -> QueryValue {
+    pub fn value(&self, rt: &Runtime<'_>) -> Result<QueryValue> {
         use AggregateKind::*;
         match self.kind {
-            Min | Max if !self.best.is_missing() => self.best.clone(),
-            Array | Median if !self.items.is_empty() => list_value(self.kind, self.items.clone()),
-            kind => self.totals.value(kind),
+            Min | Max if !self.best.is_missing() => Ok(self.best.clone()),
+            Array | Median if !self.items.is_empty() => {
+                list_value(self.kind, self.items.clone(), rt)
+            }
+            kind => Ok(self.totals.value(kind)),
         }
     }
 }
 
-fn list_value(kind: AggregateKind, mut items: Vec<QueryValue>) -> QueryValue {
-    if kind == AggregateKind::Median {
-        return median(items);
-    }
-    items.sort_by(collate);
-    QueryValue::from(items)
+fn list_value(
+    kind: AggregateKind,
+    mut items: Vec<QueryValue>,
+    rt: &Runtime<'_>,
+) -> Result<QueryValue> {
+    rt.sort_values(&mut items)?;
+    Ok(match kind {
+        AggregateKind::Median => median(items),
+        _ => QueryValue::from(items),
+    })
 }
 
 /// A sum that is exact while it fits 64 bits.
@@ -265,8 +273,8 @@ impl Sum {
     }
 }
 
+/// The middle of sorted numbers.
 fn median(mut items: Vec<QueryValue>) -> QueryValue {
-    items.sort_by(collate);
     let middle = items.len() / 2;
     if items.len() % 2 == 1 {
         return items.swap_remove(middle);

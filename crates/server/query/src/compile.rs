@@ -11,6 +11,7 @@ mod group;
 mod index_access;
 pub mod index_keys;
 mod query;
+mod scope_names;
 mod select;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -24,6 +25,7 @@ use crate::error::{QueryError, Result};
 use crate::plan::Aggregate;
 use crate::plan::{ExprPlan, FrameSlot, StepPlan, WindowPlan};
 use crate::value::Text;
+use scope_names::ScopeNames;
 
 pub struct Compiler<'a> {
     store: &'a dyn Datastore,
@@ -39,7 +41,7 @@ pub struct Compiler<'a> {
     open_subqueries: Vec<OpenSubquery>,
     select: SelectState,
     /// Loop variables whose sources are being compiled. They may not be bound again there.
-    open_variables: Vec<Text>,
+    open_variables: HashMap<Text, usize>,
     /// Documents whose `META()` object is needed.
     meta_slots: HashSet<FrameSlot>,
     /// Documents that are read, by their slots.
@@ -82,7 +84,7 @@ impl Default for SelectState {
 
 #[derive(Default)]
 struct Scope {
-    names: Vec<(Text, LoopPlan)>,
+    names: ScopeNames,
     /// The sources, if this is the scope of a SELECT or change.
     sources: Option<Vec<FromSource>>,
 }
@@ -123,7 +125,7 @@ impl<'a> Compiler<'a> {
             subquery_count: 0,
             open_subqueries: Vec::new(),
             select: SelectState::default(),
-            open_variables: Vec::new(),
+            open_variables: HashMap::new(),
             meta_slots: HashSet::new(),
             document_uses: HashMap::new(),
         }
@@ -177,7 +179,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn bind(&mut self, name: Text, binding: LoopPlan) {
-        self.scope().names.push((name, binding));
+        self.scope().names.push(name, binding);
     }
 
     /// Allocates the three slots of a source and binds its alias.
@@ -194,7 +196,7 @@ impl<'a> Compiler<'a> {
 
     /// Binds a variable that may not hide another name.
     fn add_variable(&mut self, name: &Text) -> Result<FrameSlot> {
-        if self.binding(name).is_some() || self.open_variables.contains(name) {
+        if self.binding(name).is_some() || self.open_variables.contains_key(name) {
             return Err(QueryError::new(3081, format!("Duplicate variable {name}")));
         }
         let slot = self.allocate(1);
@@ -203,11 +205,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn binding(&self, name: &Text) -> Option<&LoopPlan> {
-        let scopes = self.scopes.iter().rev();
-        scopes
-            .flat_map(|scope| scope.names.iter().rev())
-            .find(|(bound, _)| bound == name)
-            .map(|(_, binding)| binding)
+        self.scopes.iter().rev().find_map(|scope| scope.names.find(name))
     }
 
     /// Notes that open subqueries read a slot of an outer row.

@@ -2,6 +2,8 @@
 
 mod condition;
 
+use std::collections::HashSet;
+
 use crate::ast::statement::Statement;
 use crate::compiled::{PlanKind, StatementPlan};
 use crate::plan::{
@@ -53,12 +55,9 @@ pub fn signature(kind: &PlanKind) -> String {
                 }
                 _ => "\"*\":\"*\"".to_owned(),
             };
-            let mut terms: Vec<String> = Vec::with_capacity(projection.terms.len());
-            for text in projection.terms.iter().map(term) {
-                if !terms.contains(&text) {
-                    terms.push(text);
-                }
-            }
+            let mut seen = HashSet::new();
+            let terms = projection.terms.iter().map(term);
+            let terms: Vec<String> = terms.filter(|text| seen.insert(text.clone())).collect();
             format!("{{{}}}", terms.join(","))
         }
     }

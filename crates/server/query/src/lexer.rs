@@ -62,10 +62,25 @@ pub struct Token {
     pub end: u32,
 }
 
+/// The number of tokens of a statement, the end included.
+pub fn count_tokens(text: &str) -> Result<usize> {
+    let mut lexer = Lexer { text, bytes: text.as_bytes(), at: 0 };
+    let mut count = 1;
+    while lexer.next()?.kind != TokenKind::End {
+        count += 1;
+    }
+    Ok(count)
+}
+
 /// The tokens of a statement.
 pub fn tokens(text: &str) -> Result<Vec<Token>> {
+    counted_tokens(text, text.len() / 4)
+}
+
+/// The tokens of a statement, of which there are about `count`.
+pub fn counted_tokens(text: &str, count: usize) -> Result<Vec<Token>> {
     let mut lexer = Lexer { text, bytes: text.as_bytes(), at: 0 };
-    let mut list = Vec::with_capacity(text.len() / 4 + 2);
+    let mut list = Vec::with_capacity(count + 2);
     loop {
         let token = lexer.next()?;
         list.push(token);

@@ -23,11 +23,22 @@ pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
 /// bytes of stack a level.
 pub(crate) const VALUE_LEVELS_MAX: usize = 500;
 
-/// Bytes a compiled regular expression may take.
+/// Bytes a compiled regular expression may take, and the least that is tried. Each step is four
+/// times as large.
 pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
+pub(crate) const REGEX_BYTES_MIN: usize = 1 << 10;
+
+/// Bytes of the states that a search caches, for each direction.
+pub(crate) const REGEX_CACHE_BYTES_MAX: usize = 256 << 10;
+
+/// Steps of one search, which nothing can stop: seconds. A small expression may search the largest
+/// text.
+pub(crate) const REGEX_STEPS_MAX: usize = 1 << 30;
 
 /// Compiled patterns that a statement keeps.
-pub(crate) const PATTERNS_MAX: usize = 32;
+pub(crate) const PATTERNS_MAX: usize = 16;
+
+const _: () = assert!(REGEX_BYTES_MIN / 32 * FUNCTION_BYTES_MAX <= REGEX_STEPS_MAX);
 
 /// Rounds of a recursive `WITH` without options.
 pub(crate) const RECURSION_LEVELS_MAX: usize = 10_000;
@@ -41,8 +52,11 @@ pub(crate) const RESERVE_STEP_BYTES: usize = 64 << 10;
 /// Prepared statements that are kept. The oldest is removed.
 pub(crate) const PREPARED_MAX: usize = 4_096;
 
-/// Bytes of the texts of all of them. The trees take several times as much.
-pub(crate) const PREPARED_BYTES_MAX: usize = 8 << 20;
+/// Bytes of the texts, trees and plans of all of them.
+pub(crate) const PREPARED_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of the smallest one, next to its tree: names, and places in tables.
+pub(crate) const PREPARED_BYTES_MIN: usize = 1 << 10;
 
 /// Rows or loop turns between two checks of the deadline.
 pub(crate) const TURNS_BETWEEN_CHECKS: u32 = 256;

@@ -13,6 +13,7 @@ mod query;
 mod statement;
 #[cfg(test)]
 mod tests;
+mod tree_memory;
 
 pub use query::implicit_name;
 
@@ -23,12 +24,16 @@ use crate::ast::statement::Statement;
 use crate::error::{QueryError, Result};
 use crate::lexer::keywords::Keyword;
 use crate::lexer::{self, Punctuation, Token, TokenKind};
-use crate::limits::{NESTING_MAX, STATEMENT_BYTES_MAX};
+use crate::limits::{NESTING_MAX, STATEMENT_BYTES_MAX, VALUE_BYTES_FREE};
 use crate::value::Text;
 
-/// Parses one statement with an optional semicolon.
-pub fn parse(text: &str) -> Result<Statement> {
-    let mut parser = Parser::new(text)?;
+/// Reserves so many bytes.
+pub type Keep<'a> = &'a dyn Fn(usize) -> Result<()>;
+
+/// Parses one statement with an optional semicolon. `keep` reserves memory for its tokens, which
+/// are the statement's until its end, and for its tree and plan.
+pub fn parse(text: &str, keep: Keep<'_>) -> Result<Statement> {
+    let mut parser = Parser::new(text, keep)?;
     let statement = parser.statement()?;
     parser.eat(Punctuation::Semicolon);
     parser.expect_end()?;
@@ -38,7 +43,7 @@ pub fn parse(text: &str) -> Result<Statement> {
 /// Parses one expression, for tests of the printer.
 #[cfg(any(test, feature = "harness"))]
 pub fn parse_expression(text: &str) -> Result<Expr> {
-    let mut parser = Parser::new(text)?;
+    let mut parser = Parser::new(text, &|_| Ok(()))?;
     let expr = parser.expr()?;
     parser.expect_end()?;
     Ok(expr)
@@ -53,6 +58,9 @@ struct Parser<'a> {
     positions: usize,
     /// The number of the closing parenthesis of each opening one.
     closings: Vec<u32>,
+    /// Bytes of the statement's tree and plan, at most.
+    tree_bytes: usize,
+    keep: Keep<'a>,
 }
 
 /// For each opening parenthesis the number of its closing one, or of the last token.
@@ -75,13 +83,22 @@ fn closings(tokens: &[Token]) -> Vec<u32> {
 }
 
 impl<'a> Parser<'a> {
-    fn new(text: &'a str) -> Result<Parser<'a>> {
+    fn new(text: &'a str, keep: Keep<'a>) -> Result<Parser<'a>> {
         if text.len() > STATEMENT_BYTES_MAX {
             return Err(QueryError::syntax("the statement is too long", (1, 1)));
         }
-        let tokens = lexer::tokens(text)?;
+        let tokens = match text.len() {
+            0..VALUE_BYTES_FREE => lexer::tokens(text)?,
+            _ => {
+                let count = lexer::count_tokens(text)?;
+                keep(count * (size_of::<Token>() + size_of::<u32>()))?;
+                lexer::counted_tokens(text, count)?
+            }
+        };
+        let tree_bytes = tree_memory::tree_bytes(&tokens);
+        keep(tree_bytes)?;
         let closings = closings(&tokens);
-        Ok(Parser { text, tokens, at: 0, depth: 0, positions: 0, closings })
+        Ok(Parser { text, tokens, at: 0, depth: 0, positions: 0, closings, tree_bytes, keep })
     }
 
     fn kind(&self) -> TokenKind {

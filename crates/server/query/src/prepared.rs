@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::ast::statement::Statement;
+use crate::ast::statement::{Prepare, Statement};
 use crate::bindings::Bindings;
 use crate::compiled::StatementPlan;
 use crate::context::QueryContext;
 use crate::error::{QueryError, Result};
-use crate::limits::{PREPARED_BYTES_MAX, PREPARED_MAX};
+use crate::limits::{PREPARED_BYTES_MAX, PREPARED_BYTES_MIN, PREPARED_MAX};
 use crate::runtime::Runtime;
 use crate::value::{Object, QueryValue, Text};
 
@@ -26,7 +26,9 @@ pub struct PreparedStatement {
     pub name: Text,
     pub text: String,
     pub context: QueryContext,
-    pub statement: Statement,
+    pub statement: Arc<Statement>,
+    /// Bytes of text, tree and plan, at most.
+    bytes: usize,
     /// The newest plan, and the version of the datastore before its compilation.
     plan: Mutex<Option<(u64, Arc<StatementPlan>)>>,
 }
@@ -35,12 +37,17 @@ impl PreparedStatement {
     pub fn new(
         owner: &str,
         name: Text,
-        text: String,
+        prepare: &Prepare,
         context: QueryContext,
-        statement: Statement,
-    ) -> PreparedStatement {
-        let owner = owner.to_owned();
-        PreparedStatement { owner, name, text, context, statement, plan: Mutex::default() }
+    ) -> Result<PreparedStatement> {
+        let bytes = prepare.bytes + prepare.text.len() + PREPARED_BYTES_MIN;
+        let (text, statement) = (prepare.text.clone(), prepare.statement.clone());
+        let (owner, plan) = (owner.to_owned(), Mutex::default());
+        if bytes > PREPARED_BYTES_MAX {
+            let msg = "The statement is too long to be prepared; send it as it is";
+            return Err(QueryError::new(5010, msg));
+        }
+        Ok(PreparedStatement { owner, name, text, context, statement, bytes, plan })
     }
 
     /// The plan for a run, and what the run reads. Compiled again if it is stale.
@@ -96,14 +103,12 @@ impl PreparedStatements {
             }
             state.by_name.remove(&key);
         }
-        let mut bytes: usize = state.by_name.values().map(|(_, one)| one.text.len()).sum();
-        while state.by_name.len() >= PREPARED_MAX
-            || bytes + statement.text.len() > PREPARED_BYTES_MAX
-        {
+        let mut bytes: usize = state.by_name.values().map(|(_, one)| one.bytes).sum();
+        while state.by_name.len() >= PREPARED_MAX || bytes + statement.bytes > PREPARED_BYTES_MAX {
             let oldest = state.by_name.iter().min_by_key(|(_, (number, _))| *number);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
             let removed = state.by_name.remove(&oldest);
-            bytes -= removed.map_or(0, |(_, one)| one.text.len());
+            bytes -= removed.map_or(0, |(_, one)| one.bytes);
         }
         state.newest += 1;
         let number = state.newest;

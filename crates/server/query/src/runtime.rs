@@ -4,26 +4,24 @@
 //! `turn`, which ends the statement at its deadline or when its client is gone (1080, 1181).
 
 pub mod memory;
+pub mod patterns;
+mod sorting;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use regex::Regex;
-
 use crate::ast::Param;
 use crate::bindings::{Bindings, IndexReference, KeyspaceReference};
 use crate::consistency::Consistency;
 use crate::datastore::{Datastore, Keyspace, KeyspaceIndex, KeyspaceName};
 use crate::error::{QueryError, Result};
-use crate::like::Like;
-use crate::limits::{
-    BYTES_OF_A_TURN, ERRORS_MAX, PATTERNS_MAX, REGEX_BYTES_MAX, TURNS_BETWEEN_CHECKS,
-};
+use crate::limits::{BYTES_OF_A_TURN, ERRORS_MAX, TURNS_BETWEEN_CHECKS};
 use crate::memory_budget::MemoryBudget;
 use crate::prepared::PreparedStatements;
 use crate::value::{QueryValue, Text};
+use patterns::PatternCache;
 
 /// The frame: the values of a statement's slots.
 pub type SlotFrame = Vec<QueryValue>;
@@ -60,8 +58,7 @@ pub struct Runtime<'a> {
     turns: Cell<u32>,
     numbers: Cell<u64>,
     subqueries: RefCell<Vec<Option<QueryValue>>>,
-    likes: RefCell<Vec<(Text, Text, std::rc::Rc<Like>)>>,
-    regexes: RefCell<Vec<(Text, Regex)>>,
+    patterns: RefCell<PatternCache>,
     pub mutations: Cell<u64>,
     pub sorted: Cell<u64>,
     /// Failures of single rows.
@@ -97,8 +94,7 @@ impl<'a> Runtime<'a> {
             turns: Cell::new(0),
             numbers: Cell::new(0),
             subqueries: RefCell::default(),
-            likes: RefCell::default(),
-            regexes: RefCell::default(),
+            patterns: RefCell::default(),
             mutations: Cell::new(0),
             sorted: Cell::new(0),
             errors: RefCell::default(),
@@ -238,41 +234,6 @@ impl<'a> Runtime<'a> {
             cache.resize(number + 1, None);
         }
         cache[number] = Some(value);
-    }
-
-    /// The compiled LIKE pattern.
-    pub fn like(&self, pattern: &Text, escape: &Text) -> Result<std::rc::Rc<Like>> {
-        let mut likes = self.likes.borrow_mut();
-        let known = likes.iter().find(|(known, by, _)| known == pattern && by == escape);
-        if let Some((_, _, like)) = known {
-            return Ok(like.clone());
-        }
-        let like = std::rc::Rc::new(Like::new(&pattern.to_str(), &escape.to_str())?);
-        if likes.len() >= PATTERNS_MAX {
-            likes.remove(0);
-        }
-        likes.push((pattern.clone(), escape.clone(), like.clone()));
-        Ok(like)
-    }
-
-    /// The compiled regular expression.
-    pub fn regex(&self, pattern: &Text) -> Result<Regex> {
-        let mut regexes = self.regexes.borrow_mut();
-        if let Some((_, regex)) = regexes.iter().find(|(known, _)| known == pattern) {
-            return Ok(regex.clone());
-        }
-        let builder = regex::RegexBuilder::new(&pattern.to_str())
-            .size_limit(REGEX_BYTES_MAX)
-            .dfa_size_limit(REGEX_BYTES_MAX)
-            .build();
-        let regex = builder.map_err(|error| {
-            QueryError::evaluation(format!("The regular expression {pattern} is invalid: {error}"))
-        })?;
-        if regexes.len() >= PATTERNS_MAX {
-            regexes.remove(0);
-        }
-        regexes.push((pattern.clone(), regex.clone()));
-        Ok(regex)
     }
 
     /// Notes the failure of one row; work continues.

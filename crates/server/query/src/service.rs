@@ -186,7 +186,7 @@ impl Service {
             let prepared = self.prepared.get(rt.user, &Text::from(name.as_str()))?;
             return self.run_prepared(&prepared, request, rt, output);
         }
-        let statement = parser::parse(&request.statement)?;
+        let statement = parser::parse(&request.statement, &|bytes| rt.keep(bytes))?;
         self.run_statement(&statement, &request.context, request, rt, output)
     }
 
@@ -207,6 +207,7 @@ impl Service {
             Statement::Prepare(prepare) => self.prepare(prepare, context, request, rt, output),
             Statement::Execute(execute) => self.execute(execute, request, rt, output),
             Statement::Explain(inner) => {
+                keep_copies(&request.statement, rt)?;
                 let (plan, _) = StatementPlan::compile(inner, context, rt)?;
                 let row = explain::row(&plan, inner, &request.statement);
                 output.start("{\"plan\":\"json\",\"text\":\"string\"}".to_owned())?;
@@ -247,14 +248,9 @@ impl Service {
         rt: &Runtime<'_>,
         output: &mut Output<'_>,
     ) -> Result<()> {
+        keep_copies(&prepare.text, rt)?;
         let name = prepare.name.clone().unwrap_or_else(|| generated_name(&prepare.text, context));
-        let statement = PreparedStatement::new(
-            rt.user,
-            name.clone(),
-            prepare.text.clone(),
-            context.clone(),
-            prepare.statement.clone(),
-        );
+        let statement = PreparedStatement::new(rt.user, name.clone(), prepare, context.clone())?;
         let (plan, bound) = statement.plan(rt)?;
         let statement = self.prepared.put(statement, prepare.force || prepare.name.is_none())?;
         if request.auto_execute {
@@ -297,6 +293,12 @@ impl Service {
         rt.absorb(&inner);
         result
     }
+}
+
+/// Reserves the copies of a statement's text in rows about it.
+fn keep_copies(text: &str, rt: &Runtime<'_>) -> Result<()> {
+    const TEXT_COPIES: usize = 8;
+    if text.len() < VALUE_BYTES_FREE { Ok(()) } else { rt.keep(TEXT_COPIES * text.len()) }
 }
 
 /// A name of the same length for every text.

@@ -5,41 +5,18 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use oribi_query::{QueryRequest, ResponseHead, RowSink, RunControl, Service, SinkError};
+use oribi_testkit::CountingAllocator;
 use support::{MemoryDatastore, TestBudget};
 
-/// Counts the bytes that are allocated, and the most there were.
-struct CountingAllocator;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
-        MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
 const BUDGET_BYTES: usize = 24 << 20;
 
-/// What no reservation counts: plans, patterns, values below the size that is counted.
+/// What no reservation counts: values below the size that is counted.
 const UNCOUNTED_BYTES_MAX: usize = 2 << 20;
 
 const TIMEOUT: Duration = Duration::from_millis(200);
@@ -170,10 +147,8 @@ fn hostile_statements_end_within_their_bounds() {
     run(&store, "SELECT UPPER('x') FROM s LIMIT 1");
     for statement in statements() {
         let text: String = statement.chars().take(90).collect();
-        // A tree takes many times its text.
-        let uncounted = UNCOUNTED_BYTES_MAX + 60 * statement.len();
         let (elapsed, most, reserved) = run(&store, &statement);
-        if elapsed > END_MAX || most > reserved + uncounted {
+        if elapsed > END_MAX || most > reserved + UNCOUNTED_BYTES_MAX {
             failures.push(format!("{elapsed:?}, {most} bytes of {reserved}: {text}"));
         }
     }
@@ -184,14 +159,11 @@ fn hostile_statements_end_within_their_bounds() {
 fn run(store: &MemoryDatastore, statement: &str) -> (Duration, usize, usize) {
     let budget = TestBudget::new(BUDGET_BYTES);
     let request = QueryRequest::of(statement);
-    let before = NOW.load(Relaxed);
-    MOST.store(before, Relaxed);
     let control = RunControl { memory: &budget, cancelled: None, timeout: Some(TIMEOUT) };
     let started = Instant::now();
-    let outcome = Service::new().run(store, &request, &control, &mut NoRows);
+    let run = || drop(Service::new().run(store, &request, &control, &mut NoRows));
+    let ((), most) = ALLOCATOR.growth(run);
     let elapsed = started.elapsed();
-    let most = MOST.load(Relaxed).saturating_sub(before);
     assert_eq!(budget.used(), 0, "{statement}");
-    drop(outcome);
     (elapsed, most, budget.most())
 }

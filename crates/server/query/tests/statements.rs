@@ -4,10 +4,10 @@
 
 mod support;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use oribi_query::{QueryRequest, RunControl, RunOutcome, RunStatus, Service};
+use oribi_query::{MemoryBudget, QueryRequest, RunControl, RunOutcome, RunStatus, Service};
 use support::{MemoryDatastore, Rows, TestBudget};
 
 fn store() -> MemoryDatastore {
@@ -235,7 +235,8 @@ fn prepared_statements_belong_to_their_user() {
         let text = "x".repeat(1 << 20);
         run("bob", &format!("PREPARE q{number} AS SELECT RAW '{text}'"));
     }
-    assert_eq!(run("bob", "SELECT RAW COUNT(*) FROM system:prepareds"), "7");
+    // A text, its tree and its plan have five megabytes at most, of sixteen.
+    assert_eq!(run("bob", "SELECT RAW COUNT(*) FROM system:prepareds"), "3");
 }
 
 #[test]
@@ -296,4 +297,59 @@ fn exclude_removes_fields_of_the_result() {
     assert_eq!(of(&format!("SELECT t.* EXCLUDE a, b.c {from}")), [r#"{"b":{"d":3}}"#]);
     assert_eq!(of(&format!("SELECT t.* EXCLUDE 'b.d, `a`' {from}")), [r#"{"b":{"c":2}}"#]);
     assert_eq!(of(&format!("SELECT t.a, 5 AS x EXCLUDE x, none.y {from}")), [r#"{"a":1}"#]);
+}
+
+/// A budget that stops the statement when it has granted so much.
+struct StoppingBudget {
+    inner: TestBudget,
+    stop_bytes: usize,
+    stopped: AtomicBool,
+}
+
+impl MemoryBudget for StoppingBudget {
+    fn reserve(&self, bytes: usize) -> bool {
+        let granted = self.inner.reserve(bytes);
+        if self.inner.used() >= self.stop_bytes {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        granted
+    }
+
+    fn release(&self, bytes: usize) {
+        self.inner.release(bytes);
+    }
+}
+
+/// The work after the stop is measured by the memory that it reserves, not by time.
+#[test]
+fn a_search_for_all_matches_stops_in_the_middle() {
+    let store = MemoryDatastore::default();
+    let budget = StoppingBudget {
+        inner: TestBudget::new(1 << 30),
+        stop_bytes: 8 << 20,
+        stopped: AtomicBool::new(false),
+    };
+    let control = RunControl { memory: &budget, cancelled: Some(&budget.stopped), timeout: None };
+    for function in ["REGEXP_MATCHES", "REGEXP_SPLIT"] {
+        budget.stopped.store(false, Ordering::Relaxed);
+        let request = QueryRequest::of(format!("SELECT {function}(REPEAT('ab', 500000), 'a|b')"));
+        let outcome = Service::new().run(&store, &request, &control, &mut Rows::default());
+        assert_eq!(outcome.errors[0].code, 1181, "{function}");
+        // All matches take ten times as much.
+        assert!(budget.inner.most() < 10 << 20, "{function}: {}", budget.inner.most());
+    }
+}
+
+#[test]
+fn a_search_has_bounded_steps() {
+    let store = MemoryDatastore::default();
+    let large = "(x{1,40}y{1,40}){30}z";
+    let small_text = format!("SELECT RAW REGEXP_CONTAINS(REPEAT('xy', 5000), '{large}')");
+    let large_text = format!("SELECT RAW REGEXP_CONTAINS(REPEAT('xy', 2000000), '{large}')");
+    let small = "SELECT RAW REGEXP_CONTAINS(REPEAT('xy', 2000000), 'y+z')";
+    for (statement, code) in [(&small_text[..], 0), (&large_text, 5010), (small, 0)] {
+        let outcome = support::run(&Service::new(), &store, &QueryRequest::of(statement)).0;
+        let found = outcome.errors.first().map_or(0, |error| error.code);
+        assert_eq!(found, code, "{statement}: {:?}", outcome.errors);
+    }
 }

@@ -5,36 +5,12 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
 use oribi_query::{QueryRequest, RowSink, RunControl, Service};
+use oribi_testkit::CountingAllocator;
 use support::{MemoryDatastore, TestBudget};
 
-/// Counts the bytes that are allocated, and the most there were.
-struct CountingAllocator;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
-        MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
 const BUDGET_BYTES: usize = 2 << 20;
 /// Plans, caches, and values below the size that is counted.
@@ -56,11 +32,9 @@ impl RowSink for NoRows {
 fn wrong(statement: &str, expected: &[u32]) -> Option<String> {
     let (store, budget) = (MemoryDatastore::default(), TestBudget::new(BUDGET_BYTES));
     let (service, request) = (Service::new(), QueryRequest::of(statement));
-    let before = NOW.load(Relaxed);
-    MOST.store(before, Relaxed);
     let control = RunControl { memory: &budget, cancelled: None, timeout: None };
-    let outcome = service.run(&store, &request, &control, &mut NoRows);
-    let most = MOST.load(Relaxed) - before;
+    let run = || service.run(&store, &request, &control, &mut NoRows);
+    let (outcome, most) = ALLOCATOR.growth(run);
     assert_eq!(budget.used(), 0, "{statement}");
     let codes: Vec<u32> = outcome.errors.iter().map(|error| error.code).collect();
     let reserved = budget.most();

@@ -1,14 +1,30 @@
 //! States over small lists of values.
 
 use super::{AggregateKind, AggregateState};
+use crate::compile::index_keys::NoDocuments;
+use crate::memory_budget::MemoryBudget;
+use crate::prepared::PreparedStatements;
+use crate::runtime::{QueryParameters, Runtime};
 use crate::value::QueryValue;
+
+struct Unbounded;
+
+impl MemoryBudget for Unbounded {
+    fn reserve(&self, _: usize) -> bool {
+        true
+    }
+
+    fn release(&self, _: usize) {}
+}
 
 fn over(kind: AggregateKind, distinct: bool, values: &[QueryValue]) -> QueryValue {
     let mut state = AggregateState::new(kind, distinct);
     for value in values {
         state.add(value);
     }
-    state.finish()
+    let (prepared, parameters) = (PreparedStatements::default(), QueryParameters::default());
+    let rt = Runtime::new(&NoDocuments, &prepared, &parameters, &Unbounded);
+    state.finish(&rt).expect("a few values")
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The syntax tree of statements other than queries: changes, prepared statements, indexes.
 
+use std::sync::Arc;
+
 use super::{Expr, FromTerm, KeyspacePath, LoopBinding, ProjectionClause, QueryExpr};
 use crate::value::Text;
 
@@ -108,9 +110,11 @@ pub enum MergeAction {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepare {
+    /// Bytes of the statement's tree and plan, at most.
+    pub bytes: usize,
     pub name: Option<Text>,
     pub force: bool,
-    pub statement: Statement,
+    pub statement: Arc<Statement>,
     /// The text of `statement`.
     pub text: String,
 }

@@ -18,6 +18,7 @@ use crate::plan::{
 };
 use crate::value::Text;
 
+use super::scope_names::ScopeNames;
 use super::{Compiler, FromSource, LoopPlan, Scope};
 use crate::plan::expr::conjuncts;
 
@@ -81,7 +82,7 @@ impl Compiler<'_> {
                 let row = self.allocate(3);
                 let source = FromSource { alias: Text::default(), slot: row, is_document: false };
                 let names = projected_documents(&query);
-                let scope = Scope { names, sources: Some(vec![source]) };
+                let scope = Scope { names: names.into(), sources: Some(vec![source]) };
                 self.scoped(scope, |compiler| {
                     let key = compiler.expr(key)?;
                     let value = compiler.optional(value)?;
@@ -227,7 +228,7 @@ impl Compiler<'_> {
     }
 
     pub fn merge(&mut self, merge: &Merge) -> Result<MergePlan> {
-        let scope = Scope { names: Vec::new(), sources: Some(Vec::new()) };
+        let scope = Scope { names: ScopeNames::default(), sources: Some(Vec::new()) };
         self.scoped(scope, |compiler| compiler.merge_in_scope(merge))
     }
 

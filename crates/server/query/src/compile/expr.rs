@@ -1,5 +1,7 @@
 //! Expressions: names, paths, calls, loops, aggregates and windows.
 
+use std::collections::hash_map::Entry;
+
 use crate::ast::{self, CollectionKind, FunctionCall};
 use crate::error::{QueryError, Result};
 use crate::functions;
@@ -157,11 +159,19 @@ impl Compiler<'_> {
 
     /// Loop variables. The sources do not see the variables of the same list.
     pub fn bindings(&mut self, list: &[ast::LoopBinding]) -> Result<Vec<PlanBinding>> {
-        let open = self.open_variables.len();
-        self.open_variables.extend(list.iter().map(|binding| binding.variable.clone()));
+        for binding in list {
+            *self.open_variables.entry(binding.variable.clone()).or_default() += 1;
+        }
         let sources: Result<Vec<ExprPlan>> =
             list.iter().map(|binding| self.expr(&binding.source)).collect();
-        self.open_variables.truncate(open);
+        for binding in list {
+            if let Entry::Occupied(mut open) = self.open_variables.entry(binding.variable.clone()) {
+                *open.get_mut() -= 1;
+                if *open.get() == 0 {
+                    open.remove();
+                }
+            }
+        }
         let sources = sources?;
         let bind = |(binding, source): (&ast::LoopBinding, ExprPlan)| {
             let position = match &binding.position {

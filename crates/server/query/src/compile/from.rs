@@ -212,7 +212,7 @@ impl Compiler<'_> {
         for source in scope.sources.iter_mut().flatten() {
             source.is_document &= source.slot != slot;
         }
-        for (_, binding) in &mut scope.names {
+        for (_, binding) in scope.names.iter_mut() {
             if let super::LoopPlan::Source(source) = binding {
                 source.is_document &= source.slot != slot;
             }

@@ -1,5 +1,6 @@
 //! GROUP BY: after it, expressions may read group keys, aggregates and LETTING only.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::error::{QueryError, Result};
@@ -28,7 +29,16 @@ impl Compiler<'_> {
             return Ok((None, windows, projection, order));
         }
         let first = self.allocate(aggregates.len());
-        let mut rewrite = Rewrite { keys: &keys, first_aggregate: first, sources, subquery: false };
+        let path_lengths = keys.iter().filter_map(|(_, key)| path_length(key)).collect();
+        let turn = self.turn;
+        let mut rewrite = Rewrite {
+            keys: &keys,
+            path_lengths,
+            first_aggregate: first,
+            sources,
+            subquery: false,
+            turn,
+        };
         for (_, value) in &mut letting {
             rewrite.expr(value)?;
         }
@@ -65,12 +75,23 @@ fn not_grouped<T>(what: &str) -> Result<T> {
     Err(QueryError::new(4210, msg))
 }
 
+/// The number of steps, if this is a path.
+fn path_length(expr: &ExprPlan) -> Option<usize> {
+    match expr {
+        ExprPlan::Path { names, rest, .. } => Some(names.len() + rest.len()),
+        _ => None,
+    }
+}
+
 struct Rewrite<'a> {
     keys: &'a [(FrameSlot, ExprPlan)],
+    /// The numbers of steps of keys that are paths.
+    path_lengths: BTreeSet<usize>,
     first_aggregate: FrameSlot,
     /// The slots of FROM and LET.
     sources: Range<FrameSlot>,
     subquery: bool,
+    turn: &'a dyn Fn() -> Result<()>,
 }
 
 impl Rewrite<'_> {
@@ -84,7 +105,11 @@ impl Rewrite<'_> {
     }
 
     fn expr(&mut self, expr: &mut ExprPlan) -> Result<()> {
-        if let Some((slot, _)) = self.keys.iter().find(|(_, key)| key == expr) {
+        for (slot, key) in self.keys {
+            (self.turn)()?;
+            if key != expr {
+                continue;
+            }
             *expr = ExprPlan::Slot(*slot);
             return Ok(());
         }
@@ -106,7 +131,9 @@ impl Rewrite<'_> {
     /// A path may begin with a group key.
     fn path(&mut self, expr: &mut ExprPlan) -> Result<()> {
         let ExprPlan::Path { base, names, rest } = expr else { return Ok(()) };
-        for count in (1..names.len() + rest.len()).rev() {
+        let lengths = self.path_lengths.range(1..(names.len() + rest.len()).max(1));
+        for count in lengths.rev().copied() {
+            (self.turn)()?;
             let from_names = count.min(names.len());
             let prefix = ExprPlan::Path {
                 base: base.clone(),

@@ -10,6 +10,7 @@ use crate::plan::{
 };
 use crate::value::Text;
 
+use super::scope_names::ScopeNames;
 use super::{Compiler, FromSource, LoopPlan, OpenSubquery, Scope};
 
 impl Compiler<'_> {
@@ -69,7 +70,7 @@ impl Compiler<'_> {
         let mut scope = Scope::default();
         let source = FromSource { alias: Text::default(), slot: row, is_document: false };
         if let Some(name) = raw_name(body) {
-            scope.names.push((name, LoopPlan::Source(source.clone())));
+            scope.names.push(name, LoopPlan::Source(source.clone()));
         }
         scope.sources = Some(vec![source]);
         self.scoped(scope, |compiler| compiler.sort_keys(terms))
@@ -127,7 +128,7 @@ impl Compiler<'_> {
         let step = self.query(&as_query(step))?;
         let row = self.allocate(3);
         let source = FromSource { alias: Text::default(), slot: row, is_document: false };
-        let scope = Scope { names: Vec::new(), sources: Some(vec![source]) };
+        let scope = Scope { names: ScopeNames::default(), sources: Some(vec![source]) };
         let cycle = self.scoped(scope, |compiler| compiler.exprs(&term.cycle))?;
         let options = self.optional(&term.options)?;
         let plan = RecursivePlan { first, step, all, cycle, row, options };

@@ -10,6 +10,7 @@ use crate::plan::{
 use crate::value::Text;
 
 use super::index_access::serve_order;
+use super::scope_names::ScopeNames;
 use super::{Compiler, DocumentUse, LoopPlan, Scope, SelectState};
 
 pub use crate::parser::implicit_name;
@@ -30,7 +31,7 @@ impl Compiler<'_> {
         order: &[ast::OrderTerm],
     ) -> Result<(SelectPlan, Vec<OrderKey>)> {
         let state = std::mem::take(&mut self.select);
-        let scope = Scope { names: Vec::new(), sources: Some(Vec::new()) };
+        let scope = Scope { names: ScopeNames::default(), sources: Some(Vec::new()) };
         let result = self.scoped(scope, |compiler| compiler.select_in_scope(select, order));
         self.select = state;
         result
@@ -149,7 +150,7 @@ impl Compiler<'_> {
                 (term, compiled)
                 && (alias.is_some() || self.binding(name).is_none())
             {
-                scope.names.push((name.clone(), LoopPlan::Result(expr.clone())));
+                scope.names.push(name.clone(), LoopPlan::Result(expr.clone()));
             }
         }
         self.scoped(scope, |compiler| compiler.sort_keys(order))

@@ -124,7 +124,7 @@ impl<'p> GroupTable<'p> {
                 frame[*slot] = value;
             }
             for ((slot, _), mut state) in self.plan.aggregates.iter().zip(group.states) {
-                frame[*slot] = state.finish();
+                frame[*slot] = state.finish(rt)?;
             }
             rt.assign(&self.plan.letting, frame)?;
             if let Some(having) = &self.plan.having

@@ -37,7 +37,8 @@ struct Entry<'p> {
 impl Entry<'_> {
     fn byte_count(&self) -> usize {
         let keys: usize = self.keys.iter().map(crate::value::QueryValue::byte_count).sum();
-        64 + keys + self.row.byte_count()
+        // The heap grows by doubling.
+        2 * size_of::<Self>() + keys + self.row.byte_count()
     }
 }
 
@@ -99,7 +100,12 @@ impl<'p> Sorter<'p> {
     ) -> Result<()> {
         rt.sorted.set(rt.sorted.get() + self.added);
         let mut bounds = self.bounds;
-        for entry in self.heap.into_sorted_vec() {
+        let mut entries = self.heap.into_vec();
+        rt.sort(&mut entries, |left, right| {
+            note_comparison(&left.keys, &right.keys, rt)?;
+            Ok(left.cmp(right))
+        })?;
+        for entry in entries {
             rt.turn()?;
             if bounds.pass(entry.row, frame, consumer)? == Flow::Stop {
                 break;
@@ -111,6 +117,12 @@ impl<'p> Sorter<'p> {
 
 /// The values of sort keys.
 pub type SortValues = Vec<QueryValue>;
+
+/// Counts the work of a comparison of sort keys.
+pub fn note_comparison(left: &SortValues, right: &SortValues, rt: &Runtime<'_>) -> Result<()> {
+    let bytes = left.iter().zip(right).map(|(a, b)| a.walked_bytes().min(b.walked_bytes()));
+    rt.work(bytes.sum())
+}
 
 /// Compares rows by their sort keys.
 pub fn compare_keys(keys: &[OrderKey], left: &[QueryValue], right: &[QueryValue]) -> Ordering {

@@ -12,11 +12,10 @@ use crate::error::{QueryError, Result};
 use crate::plan::{ExprPlan, WindowPlan};
 use crate::runtime::{Runtime, SlotFrame};
 use crate::value::QueryValue;
-use crate::value::order::collate;
 use crate::windows::WindowFunction;
 
 use super::flow::Flow;
-use super::sort::{compare_keys, keys};
+use super::sort::{compare_keys, keys, note_comparison};
 use frame::{FrameRanges, PeerGroups, SortedRow};
 use running::RunningAggregate;
 
@@ -76,11 +75,16 @@ impl<'p> WindowTable<'p> {
             rt.keep(values + SORTED_ROW_BYTES)?;
             sorted.push(SortedRow { partition, order, number });
         }
-        sorted.sort_by(|left, right| {
-            let parts = left.partition.iter().zip(&right.partition);
-            let by_partition = parts.map(|(a, b)| collate(a, b)).find(|order| order.is_ne());
-            by_partition.unwrap_or_else(|| compare_keys(&plan.order, &left.order, &right.order))
-        });
+        rt.sort(&mut sorted, |left: &SortedRow, right| {
+            for (left, right) in left.partition.iter().zip(&right.partition) {
+                let order = rt.collate(left, right)?;
+                if order.is_ne() {
+                    return Ok(order);
+                }
+            }
+            note_comparison(&left.order, &right.order, rt)?;
+            Ok(compare_keys(&plan.order, &left.order, &right.order))
+        })?;
         let mut start = 0;
         let mut result_bytes = 0;
         while start < sorted.len() {

@@ -60,9 +60,7 @@ pub const TABLE: &[Function] = &[
     }),
     strict("ARRAY_SORT", 1, 1, |args, rt| {
         unary(args, rt, |mut items| {
-            // A sort that keeps the order of equals takes half as much again.
-            rt.scratch(items.len() * size_of::<QueryValue>())?;
-            items.sort_by(collate);
+            rt.sort_values(&mut items)?;
             Ok(items)
         })
     }),
@@ -106,7 +104,7 @@ fn aggregate(args: &[QueryValue], rt: &Runtime<'_>, kind: AggregateKind) -> Resu
     for item in items.iter() {
         state.add(item);
     }
-    Ok(state.finish())
+    state.finish(rt)
 }
 
 fn sum(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {

@@ -1,9 +1,10 @@
-//! Regular expressions. The engine needs time in proportion to the text, whatever the pattern.
+//! Regular expressions. A search takes time in proportion to the text and the pattern's size.
 
 use super::function::{Function, array, check_length, strict};
 use super::strings::PART_BYTES;
 use crate::error::Result;
 use crate::runtime::Runtime;
+use crate::runtime::patterns::SearchPattern;
 use crate::value::{QueryValue, Text};
 
 /// Bytes of a text apart from its content, in a list that grows.
@@ -11,13 +12,16 @@ const PART_OF_LIST_BYTES: usize = 3 * size_of::<QueryValue>() + PART_BYTES;
 
 pub const TABLE: &[Function] = &[
     strict("REGEXP_CONTAINS", 2, 2, |args, rt| {
-        with_pattern(args, rt, |text, regex| Ok(QueryValue::Bool(regex.is_match(text))))
+        with_pattern(args, rt, |text, pattern| {
+            Ok(QueryValue::Bool(pattern.search(text.len(), rt)?.is_match(text)))
+        })
     }),
     strict("REGEXP_LIKE", 2, 2, like),
     strict("REGEXP_MATCHES", 2, 2, |args, rt| {
-        with_pattern(args, rt, |text, regex| {
+        with_pattern(args, rt, |text, pattern| {
             let mut found = Vec::new();
-            for part in regex.find_iter(text) {
+            for part in pattern.search(text.len(), rt)?.find_iter(text) {
+                pattern.search(text.len() - part.end(), rt)?;
                 rt.turn()?;
                 rt.scratch(PART_OF_LIST_BYTES + part.len())?;
                 found.push(QueryValue::from(part.as_str()));
@@ -34,12 +38,13 @@ pub const TABLE: &[Function] = &[
 fn with_pattern(
     args: &[QueryValue],
     rt: &Runtime<'_>,
-    run: impl FnOnce(&str, &regex::Regex) -> Result<QueryValue>,
+    run: impl FnOnce(&str, &SearchPattern) -> Result<QueryValue>,
 ) -> Result<QueryValue> {
     let (Some(text), Some(pattern)) = (args[0].as_text(), args[1].as_text()) else {
         return Ok(QueryValue::Null);
     };
-    run(&text.to_str(), &rt.regex(pattern)?)
+    let pattern = rt.regex(pattern)?;
+    run(&text.to_str(), &pattern)
 }
 
 /// Whether the whole text matches.
@@ -50,12 +55,14 @@ fn like(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     // The pattern alone must be valid, not only in its group.
     rt.regex(pattern)?;
     let whole = rt.regex(&Text::from(format!("^(?:{pattern})$")))?;
-    Ok(QueryValue::Bool(whole.is_match(&text.to_str())))
+    let text = text.to_str();
+    Ok(QueryValue::Bool(whole.search(text.len(), rt)?.is_match(&text)))
 }
 
 fn position(args: &[QueryValue], rt: &Runtime<'_>, first: i64) -> Result<QueryValue> {
-    with_pattern(args, rt, |text, regex| {
-        let found = regex.find(text).map(|found| found.start() as i64 + first);
+    with_pattern(args, rt, |text, pattern| {
+        let found =
+            pattern.search(text.len(), rt)?.find(text).map(|found| found.start() as i64 + first);
         Ok(QueryValue::Int(found.unwrap_or(-1)))
     })
 }
@@ -68,13 +75,14 @@ fn replace(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
         Some(Some(count)) => usize::try_from(count).unwrap_or(0),
         Some(None) => return Ok(QueryValue::Null),
     };
-    let regex = rt.regex(texts[1])?;
+    let pattern = rt.regex(texts[1])?;
     let (text, new) = (texts[0].to_str(), texts[2].to_str());
     let mut out = String::new();
     let mut end = 0;
-    for found in regex.captures_iter(&text).take(count) {
+    for found in pattern.search(text.len(), rt)?.captures_iter(&text).take(count) {
         rt.turn()?;
         let Some(whole) = found.get(0) else { continue };
+        pattern.search(text.len() - whole.end(), rt)?;
         // One expansion takes at most a copy of the text for each group that it names.
         let groups = 1 + new.matches('$').count();
         let bytes = (whole.start() - end) + new.len() + whole.len().saturating_mul(groups);
@@ -91,10 +99,11 @@ fn replace(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
 }
 
 fn split(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
-    with_pattern(args, rt, |text, regex| {
+    with_pattern(args, rt, |text, pattern| {
         let mut parts = Vec::new();
         let mut start = 0;
-        for found in regex.find_iter(text) {
+        for found in pattern.search(text.len(), rt)?.find_iter(text) {
+            pattern.search(text.len() - found.end(), rt)?;
             rt.turn()?;
             // An empty match at an end splits nothing.
             if found.is_empty() && (found.end() == 0 || found.start() == text.len()) {

@@ -28,7 +28,10 @@ pub const TABLE: &[Function] = &[
         let Some(pattern) = args[1].as_text() else { return Ok(QueryValue::Null) };
         rt.regex(pattern)?;
         let whole = rt.regex(&Text::from(format!("^(?:{pattern})$")))?;
-        any_text(args, rt, |text| Ok(whole.is_match(&text.to_str())))
+        any_text(args, rt, |text| {
+            let text = text.to_str();
+            Ok(whole.search(text.len(), rt)?.is_match(&text))
+        })
     }),
 ];
 

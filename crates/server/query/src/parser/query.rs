@@ -221,7 +221,7 @@ impl Parser<'_> {
         if self.kind() == TokenKind::Text {
             let token = self.advance();
             let list = self.unquoted(token)?.to_str().into_owned();
-            let mut paths = Parser::new(&list)?;
+            let mut paths = Parser::new(&list, self.keep)?;
             let excluded = paths.list(Parser::excluded_path)?;
             paths.expect_end()?;
             return Ok(excluded);

@@ -1,5 +1,7 @@
 //! The kinds of statements, EXPLAIN, PREPARE and EXECUTE.
 
+use std::sync::Arc;
+
 use crate::ast::statement::{Execute, Prepare, Statement};
 use crate::ast::{Body, Expr};
 use crate::error::Result;
@@ -107,7 +109,13 @@ impl Parser<'_> {
         }
         let end = self.token().start as usize;
         let text = self.text[start..end].trim_end().to_owned();
-        Ok(Statement::Prepare(Box::new(Prepare { name, force, statement, text })))
+        Ok(Statement::Prepare(Box::new(Prepare {
+            bytes: self.tree_bytes,
+            name,
+            force,
+            statement: Arc::new(statement),
+            text,
+        })))
     }
 
     fn prepared_name(&mut self) -> Result<Text> {

@@ -75,7 +75,7 @@ impl<'v> RunningAggregate<'v> {
             add(&mut self.state, self.values[row], &mut self.state_bytes, rt)?;
         }
         self.rows.end = end;
-        Ok(self.state.value())
+        self.state.value(rt)
     }
 
     /// The aggregate of rows that are added one by one. A single range may grow afterwards.
@@ -90,7 +90,7 @@ impl<'v> RunningAggregate<'v> {
         for row in ranges.iter().cloned().flatten() {
             add(&mut self.state, self.values[row], &mut self.state_bytes, rt)?;
         }
-        Ok(self.state.value())
+        self.state.value(rt)
     }
 
     fn merged(&mut self, ranges: &FrameRanges, rt: &Runtime<'_>) -> Result<QueryValue> {

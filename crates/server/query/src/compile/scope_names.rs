@@ -1,0 +1,102 @@
+//! The names of one scope. The latest binding of a name hides those before it.
+//!
+//! A look-up in a long list goes through a table, so that a chain of many LET or WITH terms
+//! compiles in linear time.
+
+use std::collections::HashMap;
+
+use super::LoopPlan;
+use crate::value::Text;
+
+/// Names up to which a look-up compares each.
+const LISTED_MAX: usize = 16;
+
+#[derive(Default)]
+pub struct ScopeNames {
+    list: Vec<(Text, LoopPlan)>,
+    /// The latest place of each name in a list of more than `LISTED_MAX`.
+    latest: HashMap<Text, usize>,
+}
+
+impl ScopeNames {
+    pub fn push(&mut self, name: Text, binding: LoopPlan) {
+        self.list.push((name, binding));
+        let count = self.list.len();
+        match count.cmp(&(LISTED_MAX + 1)) {
+            std::cmp::Ordering::Less => {}
+            std::cmp::Ordering::Equal => self.index(),
+            std::cmp::Ordering::Greater => {
+                self.latest.insert(self.list[count - 1].0.clone(), count - 1);
+            }
+        }
+    }
+
+    /// Takes the latest binding away.
+    pub fn pop(&mut self) -> Option<(Text, LoopPlan)> {
+        let last = self.list.pop();
+        self.index();
+        last
+    }
+
+    pub fn find(&self, name: &Text) -> Option<&LoopPlan> {
+        match self.latest.is_empty() {
+            true => self.list.iter().rev().find(|(known, _)| known == name).map(|(_, one)| one),
+            false => self.latest.get(name).map(|place| &self.list[*place].1),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &(Text, LoopPlan)> {
+        self.list.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut (Text, LoopPlan)> {
+        self.list.iter_mut()
+    }
+
+    fn index(&mut self) {
+        self.latest.clear();
+        if self.list.len() > LISTED_MAX {
+            let places = self.list.iter().enumerate();
+            self.latest = places.map(|(place, (name, _))| (name.clone(), place)).collect();
+        }
+    }
+}
+
+impl From<Vec<(Text, LoopPlan)>> for ScopeNames {
+    fn from(list: Vec<(Text, LoopPlan)>) -> ScopeNames {
+        let mut names = ScopeNames { list, latest: HashMap::new() };
+        names.index();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The table answers as the list.
+
+    use super::*;
+
+    fn slot(names: &ScopeNames, name: &str) -> Option<usize> {
+        match names.find(&Text::from(name))? {
+            LoopPlan::Value(slot) => Some(*slot),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_latest_binding_of_a_name_counts() {
+        for others in [0, 15, 16, 17, 100] {
+            let mut names = ScopeNames::default();
+            names.push("a".into(), LoopPlan::Value(1));
+            for number in 0..others {
+                names.push(format!("x{number}").as_str().into(), LoopPlan::Value(1_000 + number));
+            }
+            names.push("a".into(), LoopPlan::Value(2));
+            assert_eq!(slot(&names, "a"), Some(2), "{others}");
+            assert_eq!(slot(&names, "b"), None, "{others}");
+            assert_eq!(slot(&names, "x14"), (others > 14).then_some(1_014), "{others}");
+            names.pop();
+            assert_eq!(slot(&names, "a"), Some(1), "{others}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The compiled patterns of a statement: LIKE, and regular expressions.
+//!
+//! A search cannot be stopped in the middle, and takes at most a step for each byte of its text and
+//! state of its pattern. So the steps of a search are bounded before it begins, and the deadline is
+//! checked between searches as often as their steps ask for.
+
+use std::rc::Rc;
+
+use regex::Regex;
+
+use super::Runtime;
+use crate::error::{QueryError, Result};
+use crate::like::Like;
+use crate::limits::{
+    PATTERNS_MAX, REGEX_BYTES_MAX, REGEX_BYTES_MIN, REGEX_CACHE_BYTES_MAX, REGEX_STEPS_MAX,
+};
+use crate::value::Text;
+
+/// Bytes of a state of a compiled regular expression, at least.
+const STATE_BYTES: usize = 32;
+
+/// Steps of a search that take about as long as walking a byte of JSON.
+const STEPS_OF_A_BYTE: usize = 4;
+
+#[derive(Default)]
+pub struct PatternCache {
+    likes: Vec<(Text, Text, Rc<Like>)>,
+    regexes: Vec<(Text, Rc<SearchPattern>)>,
+}
+
+/// A regular expression, and the bound on its states.
+pub struct SearchPattern {
+    regex: Regex,
+    states: usize,
+    kept_bytes: usize,
+}
+
+impl SearchPattern {
+    /// The expression for a search in a text of so many bytes.
+    pub fn search(&self, bytes: usize, rt: &Runtime<'_>) -> Result<&Regex> {
+        let steps = bytes.saturating_mul(self.states);
+        if steps > REGEX_STEPS_MAX {
+            return Err(QueryError::evaluation(format!(
+                "The regular expression is too large for a text of {bytes} bytes; this one may \
+                 have {}",
+                REGEX_STEPS_MAX / self.states
+            )));
+        }
+        rt.work(steps / STEPS_OF_A_BYTE)?;
+        Ok(&self.regex)
+    }
+}
+
+impl Runtime<'_> {
+    /// The compiled LIKE pattern.
+    pub fn like(&self, pattern: &Text, escape: &Text) -> Result<Rc<Like>> {
+        let likes = &mut self.patterns.borrow_mut().likes;
+        let known = likes.iter().find(|(known, by, _)| known == pattern && by == escape);
+        if let Some((_, _, like)) = known {
+            return Ok(like.clone());
+        }
+        let like = Rc::new(Like::new(&pattern.to_str(), &escape.to_str())?);
+        if likes.len() >= PATTERNS_MAX {
+            likes.remove(0);
+        }
+        likes.push((pattern.clone(), escape.clone(), like.clone()));
+        Ok(like)
+    }
+
+    /// The compiled regular expression.
+    pub fn regex(&self, pattern: &Text) -> Result<Rc<SearchPattern>> {
+        let regexes = &mut self.patterns.borrow_mut().regexes;
+        if let Some((_, regex)) = regexes.iter().find(|(known, _)| known == pattern) {
+            return Ok(regex.clone());
+        }
+        if regexes.len() >= PATTERNS_MAX {
+            self.give_back(regexes.remove(0).1.kept_bytes);
+        }
+        let regex = Rc::new(self.compile_regex(pattern)?);
+        regexes.push((pattern.clone(), regex.clone()));
+        Ok(regex)
+    }
+
+    /// Compiles with growing bounds on the size, because the library does not say the size.
+    fn compile_regex(&self, pattern: &Text) -> Result<SearchPattern> {
+        self.work(pattern.as_bytes().len())?;
+        let text = pattern.to_str();
+        let mut bytes_max = REGEX_BYTES_MIN;
+        loop {
+            // The expression forwards and backwards, its searches, and caches for both ways.
+            let kept_bytes = 4 * bytes_max + 2 * REGEX_CACHE_BYTES_MAX;
+            self.keep(kept_bytes)?;
+            let built = regex::RegexBuilder::new(&text)
+                .size_limit(bytes_max)
+                .dfa_size_limit(REGEX_CACHE_BYTES_MAX)
+                .build();
+            match built {
+                Ok(regex) => {
+                    let states = bytes_max / STATE_BYTES;
+                    return Ok(SearchPattern { regex, states, kept_bytes });
+                }
+                Err(regex::Error::CompiledTooBig(_)) if bytes_max < REGEX_BYTES_MAX => {
+                    self.give_back(kept_bytes);
+                    self.check_deadline()?;
+                    bytes_max *= 4;
+                }
+                Err(error) => {
+                    return Err(QueryError::evaluation(format!(
+                        "The regular expression {pattern} is invalid: {error}"
+                    )));
+                }
+            }
+        }
+    }
+}
