@@ -2,7 +2,7 @@
 //!
 //! Owns: the JSON of a bucket as client libraries read it, and the form of a new one. Invariants:
 //! the server refuses an option that it cannot honour, when ignoring it would weaken the client's
-//! request; it accepts options without effect on one node (replicas, storage backend). Calls that
+//! request; it accepts options without effect (storage backend; replicas outside of a cluster). Calls that
 //! wait for the disk run on blocking threads. Changes to an open bucket are in [`change`]. Caller:
 //! `routes`.
 
@@ -11,6 +11,7 @@ pub(crate) mod change;
 use std::sync::Arc;
 
 use hyper::{HeaderMap, StatusCode};
+use oribi_cluster::copies::REPLICAS_MAX;
 use oribi_config::is_bucket_name;
 use oribi_config::{
     BucketStorage, compression, compression::COMPRESSION_NAMES, conflict,
@@ -28,14 +29,12 @@ use super::pools::node_entry;
 use super::state::AdminState;
 use super::user_context::UserContext;
 use oribi_server::buckets::{
-    BucketError, BucketHandle, BucketOptions, DURABILITY_MIN_NAMES, DurabilityMin,
+    BucketCopies, BucketError, BucketHandle, BucketOptions, DURABILITY_MIN_NAMES, DurabilityMin,
 };
+use oribi_server::replication::FEEDS_COPIES;
 
 /// Smallest memory quota of a bucket over HTTP, in MiB: Couchbase's. The setting takes less.
 const QUOTA_MIB_MIN: u64 = 100;
-
-/// Most replicas that a client may ask for. There are none, so the number has no effect.
-const REPLICAS_MAX: i64 = 3;
 
 /// Largest memory quota of a bucket, in MiB: 16 TiB.
 const QUOTA_MIB_MAX: u64 = 1 << 24;
@@ -173,6 +172,64 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> HttpReply {
     }
 }
 
+/// The number of replicas in a form.
+fn replica_number(form: &FormFields) -> Result<Option<u8>, HttpRejection> {
+    let Some(count) = form.number("replicaNumber")? else { return Ok(None) };
+    match u8::try_from(count).ok().filter(|count| *count <= REPLICAS_MAX) {
+        Some(count) => Ok(Some(count)),
+        None => {
+            let message = format!("The number of replicas must be between 0 and {REPLICAS_MAX}");
+            Err(field_error("replicaNumber", &message).into())
+        }
+    }
+}
+
+/// The replicas of a new bucket: none where nodes cannot copy its documents to each other, one by
+/// default from two nodes on.
+fn new_replicas(
+    state: &AdminState,
+    form: &FormFields,
+    storage: &BucketStorage,
+) -> Result<Option<u8>, HttpRejection> {
+    let asked = replica_number(form)?;
+    let Some(node) = state.server.cluster.node.as_ref() else { return Ok(None) };
+    if *storage != BucketStorage::Log {
+        return Ok(None);
+    }
+    match asked {
+        Some(0) => Ok(None),
+        Some(_) if !FEEDS_COPIES => {
+            let message = "Replicas are not possible yet: nodes do not copy documents";
+            Err(field_error("replicaNumber", message).into())
+        }
+        None if !FEEDS_COPIES => Ok(None),
+        Some(count) if node.has_links() => Ok(Some(count)),
+        Some(_) => {
+            let message = "Replicas need cluster_secret_file on every node of the cluster";
+            Err(field_error("replicaNumber", message).into())
+        }
+        None if node.has_links() && state.server.cluster.node_count() > 1 => Ok(Some(1)),
+        None => Ok(None),
+    }
+}
+
+/// Rejects a change of the number of replicas.
+pub(crate) fn check_replicas_stay(
+    handle: &BucketHandle,
+    form: &FormFields,
+) -> Result<(), HttpRejection> {
+    let has = handle.copies().map(BucketCopies::replicas);
+    match (replica_number(form)?, has) {
+        (Some(asked), Some(has)) if asked != has => {
+            let message = format!(
+                "The number of replicas stays {has}; create another bucket and copy the documents"
+            );
+            Err(field_error("replicaNumber", &message).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The minimum durability in a form.
 fn durability_min(form: &FormFields) -> Result<Option<DurabilityMin>, HttpRejection> {
     let Some(name) = form.get("durabilityMinLevel") else { return Ok(None) };
@@ -265,6 +322,7 @@ fn new_bucket(
         }
         _ => {}
     }
+    options.replicas = new_replicas(state, form, &options.storage)?;
     if let Some(count) = form.number("numVBuckets")? {
         options.vbuckets = u16::try_from(count)
             .ok()
@@ -334,10 +392,7 @@ fn check_honoured(form: &FormFields) -> Result<(), HttpRejection> {
             return Err(field_error(field, &message).into());
         }
     }
-    if form.number("replicaNumber")?.is_some_and(|count| !(0..=REPLICAS_MAX).contains(&count)) {
-        let message = format!("The number of replicas must be between 0 and {REPLICAS_MAX}");
-        return Err(field_error("replicaNumber", &message).into());
-    }
+    replica_number(form)?;
     for setting in IGNORED_SETTINGS.into_iter().filter(|name| form.get(name).is_some()) {
         tracing::warn!(setting, "ignored: users have passwords, buckets have none");
     }
@@ -389,7 +444,7 @@ fn bucket_json(
         "durabilityMinLevel": handle.durability_min().name(),
         "maxTTL": handle.bucket().max_ttl_s(),
         "numVBuckets": config.vbuckets,
-        "replicaNumber": 0,
+        "replicaNumber": handle.copies().map_or(0, BucketCopies::replicas),
         "replicaIndex": false,
         "quota": { "ram": quota, "rawRAM": quota },
         "controllers": controllers,

@@ -50,13 +50,14 @@ pub trait VbucketCopies: Send + Sync {
     /// All copies, as the disk has them.
     fn local(&self) -> Vec<LocalCopy>;
 
-    /// Begins an empty copy of this number.
+    /// Begins empty copies of these numbers.
     ///
     /// # Errors
     /// An error of the store.
-    fn create(&self, vbid: Vbid, copy: u64) -> Result<(), CopyFailure>;
+    fn create(&self, copies: &[(Vbid, u64)]) -> Result<(), CopyFailure>;
 
-    /// Accepts nothing more of epochs before `epoch`, durably.
+    /// Accepts nothing more of epochs before `epoch`, durably. Everything that the copy has is
+    /// durable by then, so it holds after a restart what it reports with the promise.
     ///
     /// # Errors
     /// An error of the store; nothing is promised then.

@@ -11,10 +11,11 @@ mod repair;
 #[cfg(test)]
 mod simulation;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use oribi_replication::copies::CopiesRecord;
+use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
 use oribi_types::Vbid;
 use tokio::task::JoinHandle;
 
@@ -28,16 +29,19 @@ use crate::copies::{CopyFailure, LocalCopy, VbucketCopies};
 use crate::leading::BucketOutline;
 use crate::lease::NodeLease;
 use crate::member::failover_limit_s;
-use crate::records::VbucketPlace;
+use crate::records::{CopiesEntry, VbucketPlace};
 use crate::signals::LeaveStage;
 use crate::topology::{Placement, TopologyNode};
-use failover::{FailoverStep, next_step};
+use failover::{FailoverStep, next_step, recoveries};
 
 /// Records of one transaction, which compares two keys for each: etcd allows 128.
 const TRANSACTION_RECORDS: usize = 60;
 
 /// The leader withdraws a request after this many times the longest wait of an operator.
 const LEFT_BEHIND_LIMITS: u64 = 2;
+
+/// Time until the next look at copies that catch up.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// An action that waits for the disk.
 struct CopyWork {
@@ -73,7 +77,10 @@ impl Agent {
             return Ok(());
         }
         self.commit(&leads, &repair::steps(&self.keys, view)).await?;
-        let Some((request, revision)) = &view.failover else { return Ok(()) };
+        self.commit(&leads, &recoveries(&self.keys, view)).await?;
+        let Some((request, revision)) = &view.failover else {
+            return self.request_due_failover(view, leads).await;
+        };
         let key = self.keys.failover();
         let is_left_behind = self.is_left_behind(*revision);
         let step = match &request.refused {
@@ -90,6 +97,15 @@ impl Agent {
                 tracing::info!(node = request.node, vbuckets = steps.len(), "promotes copies");
                 return self.commit(&leads, &steps).await;
             }
+            FailoverStep::Refuse(reason) if request.is_automatic => {
+                tracing::error!(
+                    node = request.node,
+                    reason,
+                    "a node is gone and its vbuckets wait"
+                );
+                self.copies.absences.give_up(&request.node, live_names(view));
+                RecordChange::delete(key.clone())
+            }
             FailoverStep::Refuse(reason) => {
                 tracing::warn!(node = request.node, reason, "a failover is refused");
                 let mut refused = request.clone();
@@ -100,6 +116,32 @@ impl Agent {
         };
         let unchanged = RecordComparison::ModifiedAt(key, *revision);
         self.agreement.transact(&[leads, unchanged], &[change], self.limit()).await.map(drop)
+    }
+
+    /// Asks for the failover of a node with active copies that is gone for long enough.
+    async fn request_due_failover(
+        &mut self,
+        view: &ClusterView,
+        leads: RecordComparison,
+    ) -> Result<(), AgreementError> {
+        let active: BTreeSet<&str> = view
+            .copies
+            .values()
+            .filter_map(|entry| view.roster.name(entry.record.active.node))
+            .filter(|name| !view.nodes.contains_key(*name))
+            .collect();
+        let (now_ns, live) = (self.lease.now_ns(), live_names(view));
+        let absences = &mut self.copies.absences;
+        absences.note(&active, now_ns);
+        let after_ns = self.settings.failover_after_ms.saturating_mul(1_000_000);
+        let Some(node) = absences.due(now_ns, after_ns, &live) else { return Ok(()) };
+        tracing::warn!(node, "a node with active copies is gone; other copies are promoted");
+        let key = self.keys.failover();
+        let put = [RecordChange::put(key.clone(), FailoverRequest::automatic(&node).encode())];
+        self.agreement
+            .transact(&[leads, RecordComparison::Absent(key)], &put, self.limit())
+            .await
+            .map(drop)
     }
 
     /// True when the request of this revision is here for longer than its operator waits.
@@ -163,6 +205,14 @@ impl Agent {
                 self.report(handle.uuid(), node, &local).await?;
             }
             let work = self.follow_records(view, (&**handle, &local), (node, may_serve)).await?;
+            let lags = |one: &CopyWork| {
+                let mut copies = local.iter().filter(|local| local.vbid == one.vbid);
+                one.action == RoleAction::Replicate
+                    && copies.any(|local| local.report.recorded < one.record.epoch)
+            };
+            if work.iter().any(lags) {
+                self.look_again_soon();
+            }
             if !work.is_empty() && !self.copies.running.contains_key(handle.uuid()) {
                 let permits = self.copies.permits(handle.uuid());
                 for one in work.iter().filter(|one| one.action == RoleAction::Serve) {
@@ -174,6 +224,17 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    /// Looks again before the next regular tick: a copy is about to hold what the leader waits for.
+    fn look_again_soon(&mut self) {
+        if self.copies.next_look.as_ref().is_none_or(JoinHandle::is_finished) {
+            let wake = Arc::clone(&self.wake);
+            self.copies.next_look = Some(tokio::spawn(async move {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                wake.notify_one();
+            }));
+        }
     }
 
     /// Waits until the background work is done.
@@ -241,6 +302,7 @@ impl Agent {
                 serves: copies.serves(vbid),
                 holder: self.holder(view, &place, active),
                 fails_over: is_failing_over(view, active),
+                recovers: entry.is_some_and(|entry| view.recovers(&place, entry)),
                 may_serve,
             };
             for action in actions(&input) {
@@ -308,18 +370,40 @@ impl Agent {
             (Arc::clone(&self.wake), Arc::clone(&self.lease), self.session);
         tokio::task::spawn_blocking(move || {
             let Some(copies) = handle.copies() else { return };
+            let before = known_epochs(copies);
+            let creates = work.iter().filter_map(|one| match one.action {
+                RoleAction::Create(copy) => Some((one.vbid, copy)),
+                _ => None,
+            });
+            if let Err(error) = copies.create(&creates.collect::<Vec<_>>()) {
+                tracing::warn!(bucket = handle.name(), %error, "copies could not be created yet");
+            }
+            let mut has_served = false;
             for one in work {
                 if !lease.still_holds(session) {
                     return;
                 }
-                if let Err(error) = do_work(copies, &one, (&lease, session, &permits)) {
-                    let (bucket, vbucket, action) = (handle.name(), one.vbid.0, one.action);
-                    tracing::warn!(bucket, vbucket, ?action, %error, "a copy is not ready yet");
+                match do_work(copies, &one, (&lease, session, &permits)) {
+                    Ok(()) => has_served |= one.action == RoleAction::Serve,
+                    Err(error) => {
+                        let (bucket, vbucket, action) = (handle.name(), one.vbid.0, one.action);
+                        tracing::info!(bucket, vbucket, ?action, %error, "a copy is not ready yet");
+                    }
                 }
             }
-            wake.notify_one();
+            // A repeated step that changed nothing is no reason to look again.
+            if has_served || known_epochs(copies) != before {
+                wake.notify_one();
+            }
         })
     }
+}
+
+/// The copies and what they know of epochs.
+fn known_epochs(copies: &dyn VbucketCopies) -> Vec<(Vbid, u64, CopiesEpoch, CopiesEpoch)> {
+    let all = copies.local();
+    let known = |one: LocalCopy| (one.vbid, one.copy, one.promised, one.report.recorded);
+    all.into_iter().map(known).collect()
 }
 
 fn do_work(
@@ -329,8 +413,6 @@ fn do_work(
 ) -> Result<(), CopyFailure> {
     let (vbid, record) = (work.vbid, &work.record);
     match work.action {
-        RoleAction::Remove => copies.remove(vbid),
-        RoleAction::Create(copy) => copies.create(vbid, copy),
         RoleAction::Promise(epoch) => copies.promise(vbid, epoch),
         RoleAction::Serve => {
             copies.begin(vbid, record)?;
@@ -342,11 +424,18 @@ fn do_work(
             Some(source) => copies.replicate(vbid, record, source),
             None => Ok(()),
         },
+        RoleAction::Remove => copies.remove(vbid),
+        // Done before, all at once.
+        RoleAction::Create(_) => Ok(()),
         RoleAction::StopServing
         | RoleAction::ReleaseKey
         | RoleAction::TakeKey
         | RoleAction::ReportLoss => unreachable!("done by the tick"),
     }
+}
+
+fn live_names(view: &ClusterView) -> BTreeSet<String> {
+    view.nodes.keys().cloned().collect()
 }
 
 fn is_failing_over(view: &ClusterView, active: Option<&str>) -> bool {
@@ -358,6 +447,18 @@ impl ClusterView {
     pub(crate) fn running_failover(&self) -> Option<&FailoverRequest> {
         let (request, _) = self.failover.as_ref()?;
         request.refused.is_none().then_some(request)
+    }
+
+    /// True when the active copy of a record ended in disorder since it began the record's epoch,
+    /// so that it may lack what it acknowledged.
+    pub(crate) fn recovers(&self, place: &VbucketPlace, entry: &CopiesEntry) -> bool {
+        let record = &entry.record;
+        self.local_copy(place, record.active).is_some_and(|local| {
+            let (recorded, promised) = (local.report.recorded, local.promised);
+            // A copy that could not be loaded reports that it holds nothing.
+            let is_lost = recorded == CopiesEpoch(0) && promised >= record.epoch;
+            !local.report.is_intact && (recorded == record.epoch || is_lost)
+        })
     }
 
     /// What clients see of buckets with copies: the active one of each vbucket, then the replicas.

@@ -61,6 +61,7 @@ pub struct ClusterMember {
     pub(crate) lease: Arc<NodeLease>,
     buckets: Arc<dyn ClusterBuckets>,
     lease_s: u64,
+    has_links: bool,
     pub(crate) runtime: Handle,
     wake: Arc<Notify>,
     stage: watch::Sender<LeaveStage>,
@@ -140,6 +141,7 @@ impl ClusterMember {
             lease: Arc::clone(&lease),
             buckets: Arc::clone(&host.buckets),
             lease_s: settings.lease_s,
+            has_links: settings.secret.is_some(),
             runtime: runtime.handle().clone(),
             wake: Arc::clone(&wake),
             stage: stage.clone(),
@@ -154,6 +156,11 @@ impl ClusterMember {
         })?;
         *member.thread.lock() = Some(thread);
         Ok(member)
+    }
+
+    /// True when the node may have copies of other nodes' vbuckets: it knows the cluster's secret.
+    pub fn has_links(&self) -> bool {
+        self.has_links
     }
 
     /// The lease that workers check.

@@ -119,6 +119,7 @@ impl Node {
             secret,
             disk: format!("disk of {name}"),
             lease_s: LEASE_S,
+            failover_after_ms: 2000,
             node,
         };
         let published: Arc<Mutex<Published>> = Arc::default();

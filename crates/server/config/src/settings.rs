@@ -115,6 +115,8 @@ pub struct Settings {
     pub cluster_name: String,
     /// Seconds that this node's lease lasts without being renewed.
     pub cluster_lease_s: u64,
+    /// Milliseconds after the end of a node's lease before other copies of its vbuckets are promoted.
+    pub cluster_failover_ms: u64,
     /// Name of this node in the cluster; host and port when not set.
     pub node_name: Option<String>,
     /// Host name or address at which clients and other nodes reach this one; `listen` when not set.
@@ -228,6 +230,7 @@ impl Default for Settings {
             cluster_secret_file: None,
             cluster_name: "oribi".to_owned(),
             cluster_lease_s: 5,
+            cluster_failover_ms: 2000,
             node_name: None,
             advertise_host: None,
             advertise_port: None,

@@ -250,6 +250,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     cluster_setting::SECRET_FILE,
     cluster_setting::NAME,
     cluster_setting::LEASE_S,
+    cluster_setting::FAILOVER_MS,
     cluster_setting::NODE_NAME,
     cluster_setting::ADVERTISE_HOST,
     Setting {

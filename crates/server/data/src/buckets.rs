@@ -15,6 +15,7 @@
 
 mod change;
 mod clustered;
+mod copies;
 pub mod dcp_registry;
 mod durability;
 mod error;
@@ -36,7 +37,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use oribi_config::{BucketStorage, Settings, is_bucket_name};
 use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, ReaderMemory, VBucket};
@@ -48,6 +49,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::diagnostics::counters::OperationTotals;
 use crate::diagnostics::counters::bucket::BucketOperations;
+use crate::replication::ReplicationLinks;
 
 use durability::DurabilityMinCell;
 use file::{BUCKET_FILE, BucketFile, MIB};
@@ -55,6 +57,8 @@ pub(crate) use handle::CLEAN_SHUTDOWN_FILE;
 
 pub use change::BucketChange;
 pub use clustered::ClusteredBuckets;
+pub use copies::BucketCopies;
+use copies::{CopyNumbers, LinksCell};
 pub use durability::{DURABILITY_MIN_NAMES, DurabilityMin};
 pub use error::BucketError;
 use error::io_error;
@@ -84,6 +88,8 @@ pub struct Buckets {
     is_clustered: bool,
     /// The budget for large records on their way to readers.
     reader_memory: OnceLock<Arc<dyn ReaderMemory>>,
+    /// What the copies of all buckets follow other nodes by.
+    links: LinksCell,
 }
 
 impl Buckets {
@@ -115,6 +121,7 @@ impl Buckets {
             deleted_operations: Mutex::default(),
             is_clustered: settings.is_clustered(),
             reader_memory: OnceLock::new(),
+            links: LinksCell::default(),
         };
         let options = BucketOptions::from_settings(settings);
         for name in names_in(&directory)? {
@@ -151,7 +158,13 @@ impl Buckets {
             deleted_operations: Mutex::default(),
             is_clustered: false,
             reader_memory: OnceLock::new(),
+            links: LinksCell::default(),
         }
+    }
+
+    /// Sets what the copies of all buckets follow other nodes by.
+    pub(crate) fn set_links(&self, links: Arc<ReplicationLinks>) {
+        self.links.get_or_init(|| links);
     }
 
     /// The bucket of this name.
@@ -364,7 +377,8 @@ impl Buckets {
         was_clean: bool,
         runs: bool,
     ) -> Result<Arc<BucketHandle>, BucketError> {
-        self.register(config, (store, BucketStorage::Log), None, was_clean, runs)
+        let place = (None, None);
+        self.register(config, (store, BucketStorage::Log), place, was_clean, runs)
     }
 
     fn open_existing(
@@ -462,7 +476,15 @@ impl Buckets {
             upkeep: options.upkeep,
         };
         let kind = file.storage;
-        let handle = self.register(config, (store, kind), Some(directory), was_clean, true)?;
+        if file.replicas.is_some() && !self.is_clustered {
+            tracing::error!(
+                bucket = config.name,
+                "the bucket has copies on other nodes, and this node is in no cluster: its \
+                 documents are not served; set cluster_etcd and cluster_secret_file as before"
+            );
+        }
+        let place = (Some(directory), file.replicas);
+        let handle = self.register(config, (store, kind), place, was_clean, true)?;
         handle.bucket.set_compression_mode(compression);
         handle.set_conflict_resolution(conflict_resolution);
         handle.durability_min.set(durability_min);
@@ -475,12 +497,17 @@ impl Buckets {
         &self,
         config: BucketConfig,
         (store, storage): (Arc<dyn KvStore>, BucketStorage),
-        directory: Option<PathBuf>,
+        (directory, replicas): (Option<PathBuf>, Option<u8>),
         was_clean: bool,
         runs: bool,
     ) -> Result<Arc<BucketHandle>, BucketError> {
         let name = config.name.clone();
-        let bucket = Bucket::open(config, store, Box::new(random_u64), was_clean)
+        let open = match replicas {
+            Some(_) => Bucket::open_copies,
+            None => Bucket::open,
+        };
+        let numbers = replicas.map(|_| CopyNumbers::open(directory.as_deref())).transpose()?;
+        let bucket = open(config, store, Box::new(random_u64), was_clean)
             .map_err(|error| BucketError::Open { name: name.clone(), error })?;
         if bucket.shared_store().is_some() && !self.is_clustered {
             // This node is alone, so it owns all vbuckets and fences an earlier owner.
@@ -496,7 +523,11 @@ impl Buckets {
             ),
             false => None,
         };
-        let handle = Arc::new(BucketHandle {
+        let links = Arc::clone(&self.links);
+        let handle = Arc::new_cyclic(|handle| BucketHandle {
+            copies: replicas.zip(numbers).map(|(replicas, numbers)| {
+                BucketCopies::new(&bucket, Weak::clone(handle), links, (replicas, numbers))
+            }),
             bucket,
             storage,
             threads: Mutex::new(threads),

@@ -8,5 +8,8 @@
 pub mod followed_copy;
 pub mod links;
 
+/// True once links bring documents to copies; until then buckets get no replicas.
+pub const FEEDS_COPIES: bool = false;
+
 pub use followed_copy::{ReplicaPhase, ReplicaSource, ReplicaStatus};
 pub use links::ReplicationLinks;

@@ -184,6 +184,7 @@ impl Server {
             collection: settings.memcached_collection.clone(),
         };
         context.diagnostics.reference_seed = u64::from_ne_bytes(random_bytes());
+        context.buckets.set_links(Arc::clone(&context.cluster.links));
         context.cluster.node = join_cluster(settings, addresses, &context)?;
         let audit = open_audit(settings, &mut context)?;
         let context = Arc::new(context);
@@ -409,6 +410,7 @@ fn join_cluster(
         secret,
         disk: config.identity().uuid.clone(),
         lease_s: settings.cluster_lease_s,
+        failover_after_ms: settings.cluster_failover_ms,
         node,
     };
     let host = ClusterHost {

@@ -21,7 +21,7 @@ use crate::tasks::no_clock;
 use crate::vbucket::{Promotion, VBucket};
 
 /// Flush steps that a promotion waits for.
-const FLUSH_STEPS_MAX: usize = 10_000;
+pub(super) const FLUSH_STEPS_MAX: usize = 10_000;
 
 /// Why the role of a vbucket does not change.
 #[derive(Debug, thiserror::Error)]

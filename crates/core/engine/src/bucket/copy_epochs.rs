@@ -6,7 +6,8 @@
 use oribi_types::{CopiesEpoch, Vbid};
 
 use super::Bucket;
-use super::copies::CopyRoleError;
+use super::copies::{CopyRoleError, FLUSH_STEPS_MAX};
+use crate::tasks::no_clock;
 use crate::vbucket::{Promotion, VBucket};
 
 /// A promotion that the store knows and memory does not.
@@ -20,6 +21,22 @@ impl Bucket {
     /// The bucket keeps no copies, or the store's; nothing is promised then.
     pub fn promise_epoch(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyRoleError> {
         self.learn_epoch(vbid, epoch, None)
+    }
+
+    /// Flushes what a copy has. No stream changes it, and it serves nothing. Blocks for the store.
+    ///
+    /// # Errors
+    /// The bucket keeps no copies, or the store's.
+    pub fn flush_copy(&self, vbid: Vbid) -> Result<(), CopyRoleError> {
+        let vbucket = self.copy_of(vbid)?;
+        for _ in 0..FLUSH_STEPS_MAX {
+            if vbucket.is_flushed() {
+                return Ok(());
+            }
+            vbucket.mark_dirty(self.core.signals());
+            self.flusher_step(usize::from(vbid.0) % self.flusher_count(), &no_clock)?;
+        }
+        Err(CopyRoleError::Busy)
     }
 
     /// Notes that the copy holds everything up to the beginning of `epoch`, so it is intact. Durable

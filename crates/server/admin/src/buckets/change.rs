@@ -12,7 +12,8 @@ use oribi_system::clock::wall_clock;
 use serde_json::json;
 
 use super::{
-    check_honoured, compression_mode, durability_min, flush_interval_ms, max_ttl_s, quota_mib,
+    check_honoured, check_replicas_stay, compression_mode, durability_min, flush_interval_ms,
+    max_ttl_s, quota_mib,
 };
 use crate::blocking::{blocking, failed};
 use crate::message::{
@@ -44,6 +45,7 @@ pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &FormField
 
 fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, HttpRejection> {
     check_honoured(form)?;
+    check_replicas_stay(handle, form)?;
     let config = handle.bucket().config();
     let storage = handle.storage().name();
     let vbuckets = config.vbuckets.to_string();

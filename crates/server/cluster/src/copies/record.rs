@@ -171,6 +171,9 @@ pub(crate) struct FailoverRequest {
     pub(crate) node: String,
     /// Promote copies, or begin empty ones, though acknowledged writes may be lost.
     pub(crate) allow_data_loss: bool,
+    /// The leader asked, because the node is gone: vbuckets without another complete copy wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_automatic: bool,
     /// Why the leader refused; the request is over then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
@@ -178,7 +181,13 @@ pub(crate) struct FailoverRequest {
 
 impl FailoverRequest {
     pub(crate) fn new(node: &str, allow_data_loss: bool) -> FailoverRequest {
-        FailoverRequest { version: VERSION, node: node.to_owned(), allow_data_loss, refused: None }
+        let (node, is_automatic) = (node.to_owned(), false);
+        FailoverRequest { version: VERSION, node, allow_data_loss, is_automatic, refused: None }
+    }
+
+    /// The request of the leader itself.
+    pub(crate) fn automatic(node: &str) -> FailoverRequest {
+        FailoverRequest { is_automatic: true, ..FailoverRequest::new(node, false) }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

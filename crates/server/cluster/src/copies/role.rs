@@ -31,8 +31,11 @@ pub(crate) struct RoleInput<'a> {
     /// Epoch in which this node serves clients.
     pub(crate) serves: Option<CopiesEpoch>,
     pub(crate) holder: KeyHolder,
-    /// The node of the active copy is to be failed over.
+    /// The node of the active copy is to be failed over, or leaves.
     pub(crate) fails_over: bool,
+    /// The active copy is not known to hold everything that it acknowledged: its node ended in
+    /// disorder. All copies promise, the active among them, and the best one is promoted.
+    pub(crate) recovers: bool,
     /// This node takes part and stays.
     pub(crate) may_serve: bool,
 }
@@ -74,15 +77,16 @@ pub(crate) fn actions(input: &RoleInput<'_>) -> Vec<RoleAction> {
     match input.local {
         Some(local) if local.copy == own.copy => {}
         Some(_) => {
-            return stop().chain([RoleAction::Remove, RoleAction::Create(own.copy)]).collect();
+            // The former copy is removed with that.
+            return stop().chain([RoleAction::Create(own.copy)]).collect();
         }
         None => return stop().chain([RoleAction::Create(own.copy)]).collect(),
     }
     debug_assert!(input.local.is_some_and(|local| local.copy == own.copy), "the record's copy");
     let promised = input.local.map_or(record.epoch, |local| local.promised);
-    if input.fails_over {
+    if input.fails_over || input.recovers {
         let next = record.epoch.next();
-        let is_asked = own != record.active && promised < next;
+        let is_asked = (own != record.active || input.recovers) && promised < next;
         return stop().chain(is_asked.then_some(RoleAction::Promise(next))).collect();
     }
     if promised > record.epoch {

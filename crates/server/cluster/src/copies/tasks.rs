@@ -4,7 +4,7 @@
 //! the key of a vbucket is released only after its permit was withdrawn, so work that began before
 //! that serves nothing after it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use oribi_replication::copies::CopiesEpoch;
@@ -27,6 +27,49 @@ pub(crate) struct CopyTasks {
     pub(crate) is_stopped: bool,
     /// The request to fail over that this leader saw last, and when it saw it first.
     pub(crate) failover_seen: Option<(i64, u64)>,
+    pub(crate) absences: Absences,
+    /// Wakes the agent for copies that catch up.
+    pub(crate) next_look: Option<JoinHandle<()>>,
+}
+
+/// Nodes with active copies that are gone, as this leader saw them.
+#[derive(Default)]
+pub(crate) struct Absences {
+    /// Names, and when each was missed first.
+    since_ns: BTreeMap<String, u64>,
+    /// Nodes whose failover found too few copies, and the nodes that lived then.
+    given_up: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Absences {
+    /// Takes note of the nodes that are gone now.
+    pub(crate) fn note(&mut self, gone: &BTreeSet<&str>, now_ns: u64) {
+        self.since_ns.retain(|name, _| gone.contains(name.as_str()));
+        self.given_up.retain(|name, _| gone.contains(name.as_str()));
+        for name in gone {
+            self.since_ns.entry((*name).to_owned()).or_insert(now_ns);
+        }
+    }
+
+    /// The node that is gone for the longest time, and at least for `after_ns`. One whose failover
+    /// found too few copies is due again when other nodes live.
+    pub(crate) fn due(
+        &self,
+        now_ns: u64,
+        after_ns: u64,
+        live: &BTreeSet<String>,
+    ) -> Option<String> {
+        let waits = |name: &String| self.given_up.get(name) == Some(live);
+        let due = self.since_ns.iter().filter(|(name, since_ns)| {
+            now_ns.saturating_sub(**since_ns) >= after_ns && !waits(name)
+        });
+        due.min_by_key(|(_, since_ns)| **since_ns).map(|(name, _)| name.clone())
+    }
+
+    /// The failover of a node found too few copies.
+    pub(crate) fn give_up(&mut self, node: &str, live: BTreeSet<String>) {
+        self.given_up.insert(node.to_owned(), live);
+    }
 }
 
 impl CopyTasks {

@@ -41,23 +41,28 @@ pub(crate) fn next_step(
     let is_of_node =
         |entry: &CopiesEntry| view.roster.name(entry.record.active.node) == Some(&request.node);
     let mut counts = CopyCounts::of(view, Some(&request.node));
-    let (mut steps, mut lost) = (Vec::new(), Vec::new());
+    let (mut steps, mut losing, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let (mut is_waiting, mut is_affected) = (false, false);
     for (place, entry) in view.copies.iter().filter(|(_, entry)| is_of_node(entry)) {
         is_affected = true;
-        match outcome(view, (place, entry), request, &mut counts) {
+        match outcome(view, (place, entry), Some(&request.node), &mut counts) {
             Outcome::Wait => is_waiting = true,
             Outcome::Promote(record) => steps.push(step(keys, (place, entry), &record)),
             Outcome::Lost(record) => {
                 lost.push(format!("{} of bucket {}", place.vbid, entry.bucket));
-                steps.push(step(keys, (place, entry), &record));
+                losing.push(step(keys, (place, entry), &record));
             }
         }
     }
     match (is_affected, is_waiting) {
         (false, _) => FailoverStep::Done,
+        (true, false) if lost.is_empty() || request.allow_data_loss => {
+            steps.extend(losing);
+            FailoverStep::Promote(steps)
+        }
+        // The vbuckets of the others continue.
+        (true, _) if request.is_automatic && !steps.is_empty() => FailoverStep::Promote(steps),
         (true, true) => FailoverStep::Wait,
-        (true, false) if lost.is_empty() || request.allow_data_loss => FailoverStep::Promote(steps),
         (true, false) => FailoverStep::Refuse(format!(
             "{} vbuckets of node {} have no other complete copy on a node that answers, the first \
              is {}; start those nodes, or allow the loss of data",
@@ -68,10 +73,24 @@ pub(crate) fn next_step(
     }
 }
 
+/// The promotions of vbuckets whose active copy recovers, as far as promises decide.
+pub(crate) fn recoveries(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordStep> {
+    let mut counts = CopyCounts::of(view, None);
+    let recovering = view.copies.iter().filter(|(place, entry)| view.recovers(place, entry));
+    let steps = recovering.filter_map(|(place, entry)| {
+        match outcome(view, (place, entry), None, &mut counts) {
+            Outcome::Promote(record) => Some(step(keys, (place, entry), &record)),
+            // Nodes have to come back, or an operator decides.
+            Outcome::Wait | Outcome::Lost(_) => None,
+        }
+    });
+    steps.collect()
+}
+
 fn outcome(
     view: &ClusterView,
     (place, entry): (&VbucketPlace, &CopiesEntry),
-    request: &FailoverRequest,
+    gone: Option<&str>,
     counts: &mut CopyCounts,
 ) -> Outcome {
     // The key ends with the node's lease at the latest.
@@ -82,7 +101,8 @@ fn outcome(
     let mut election = Election::new(base.clone());
     let mut best = None;
     for member in base.all() {
-        if view.roster.name(member.node) == Some(&request.node) || !view.is_live(member.node) {
+        let is_gone = gone.is_some() && view.roster.name(member.node) == gone;
+        if is_gone || !view.is_live(member.node) {
             continue;
         }
         let local = view.local_copy(place, member);

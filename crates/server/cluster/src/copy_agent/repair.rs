@@ -61,6 +61,12 @@ pub(crate) fn steps(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordStep> {
         }
     }
     for (place, entry) in &view.copies {
+        if view.deleted.contains_key(&place.uuid) {
+            let unchanged = RecordComparison::ModifiedAt(entry.key.clone(), entry.revision);
+            let gone = RecordChange::delete(entry.key.clone());
+            steps.push(RecordStep { comparisons: vec![unchanged], changes: vec![gone] });
+            continue;
+        }
         if let Some(next) = next_record(view, (place, entry), &mut counts, &mut joining) {
             assert!(next.epoch > entry.record.epoch, "each change of a record is an epoch");
             assert!(next.members.contains(&next.active), "the active copy remains a member");

@@ -209,7 +209,7 @@ impl World {
                 self.agreement.lose_answer(kind);
             }
             7 => self.agreement.deliver_late(),
-            8 => self.restart(at),
+            8 => self.restart(at, false),
             9 => self.pass(Duration::from_secs(LEASE_S)),
             10 => {
                 let name = self.nodes[at].name.clone();
@@ -219,11 +219,11 @@ impl World {
         }
     }
 
-    fn restart(&mut self, at: usize) {
+    fn restart(&mut self, at: usize, is_clean: bool) {
         let old = self.nodes.remove(at);
         let (name, disk) = (old.name.clone(), Arc::clone(&old.disk));
         drop(old);
-        disk.stop();
+        disk.stop(is_clean);
         let node = SimNode::start(&name, disk, &self.agreement);
         self.nodes.insert(at, node);
     }
@@ -416,21 +416,68 @@ fn the_last_copy_is_given_up_only_on_demand() {
     }
 }
 
+// All nodes end in disorder at once: the copies that know most are promoted, when all are back.
+#[test]
+fn copies_recover_after_all_nodes_ended() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::new(1, 3, 2);
+    world.rounds(12);
+    (0..VBUCKETS).map(Vbid).for_each(|vbid| world.write(vbid));
+    world.rounds(3);
+    let before = world.records();
+    for at in 0..3 {
+        world.restart(at, false);
+    }
+    world.pass(Duration::from_secs(LEASE_S * 2));
+    world.rounds(30);
+    world.assert_converged();
+    for (vbid, record) in world.records() {
+        assert!(record.epoch > before[&vbid].epoch, "{vbid} begins another epoch");
+    }
+}
+
+// Nobody asked: the leader finds that a node is gone.
+#[test]
+fn a_node_that_is_gone_is_failed_over() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::new(1, 3, 1);
+    world.rounds(12);
+    (0..VBUCKETS).map(Vbid).for_each(|vbid| world.write(vbid));
+    world.rounds(3);
+    world.nodes[2].is_paused = true;
+    for _ in 0..20 {
+        world.pass(Duration::from_secs(LEASE_S / 2));
+        world.rounds(1);
+    }
+    assert_eq!(world.failover(), None);
+    for vbid in (0..VBUCKETS).map(Vbid) {
+        let serving = world.nodes.iter().filter(|node| node.serves(vbid).is_some());
+        assert_eq!(serving.count(), 1, "{vbid}");
+    }
+    world.nodes[2].is_paused = false;
+    world.rounds(30);
+    world.assert_converged();
+}
+
 // The disk of a node was so slow that the node released a vbucket before its copy had begun.
 #[test]
 fn work_under_way_serves_nothing_without_key() {
     let _clock = CLOCK_IS_USED.lock();
     let mut world = World::new(1, 2, 1);
     world.rounds(12);
-    world.restart(0);
+    world.restart(0, true);
     let disk = Arc::clone(&world.nodes[0].disk);
     let before = disk.begun.load(Ordering::SeqCst);
     let slow = disk.slow.lock();
     world.pass(Duration::from_secs(LEASE_S * 2));
-    while disk.begun.load(Ordering::SeqCst) == before {
+    for _ in 0..100_000 {
+        if disk.begun.load(Ordering::SeqCst) > before {
+            break;
+        }
         world.runtime.block_on(world.nodes[0].look());
         world.runtime.block_on(world.nodes[0].renew());
     }
+    assert!(disk.begun.load(Ordering::SeqCst) > before, "a copy begins");
     world.request_failover("n0");
     world.runtime.block_on(world.nodes[0].look());
     let of_n0 = world.roster().number("n0", disk.id()).unwrap();
@@ -500,7 +547,7 @@ fn an_old_snapshot_of_agreement_stops_copies() {
     assert_eq!(of_disks(&world), before, "no copy changes");
     // The nodes do not remember revisions, but the disks of promoted copies know their epochs.
     for at in 0..world.nodes.len() {
-        world.restart(at);
+        world.restart(at, true);
     }
     world.pass(Duration::from_secs(LEASE_S * 2));
     world.rounds(10);

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use oribi_cluster::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
+use oribi_cluster::copies::VbucketCopies;
 use oribi_config::BucketStorage;
 use oribi_engine::Bucket;
 use oribi_storage::StoreError;
@@ -27,7 +28,7 @@ impl ClusteredBuckets {
     }
 
     fn handles(&self) -> impl Iterator<Item = Arc<BucketHandle>> {
-        self.buckets.list().into_iter().filter(|handle| handle.bucket().shared_store().is_some())
+        self.buckets.list().into_iter().filter(|handle| handle.is_shared())
     }
 }
 
@@ -38,6 +39,10 @@ impl SharedBucket for BucketHandle {
 
     fn storage(&self) -> &BucketStorage {
         BucketHandle::storage(self)
+    }
+
+    fn copies(&self) -> Option<&dyn VbucketCopies> {
+        BucketHandle::copies(self).map(|copies| copies as &dyn VbucketCopies)
     }
 
     fn is_deleted(&self) -> bool {

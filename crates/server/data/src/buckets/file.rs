@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use oribi_cluster::copies::REPLICAS_MAX;
 use oribi_config::{BucketStorage, compression, conflict, eviction};
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{ConflictResolution, EvictionPolicy};
@@ -13,7 +14,7 @@ use oribi_system::data_file::DataFileError;
 use oribi_system::data_file::write_atomically;
 use serde::{Deserialize, Serialize};
 
-use super::{BucketHandle, DurabilityMin};
+use super::{BucketCopies, BucketHandle, DurabilityMin};
 
 /// Its name in the bucket's directory.
 pub(super) const BUCKET_FILE: &str = "bucket.json";
@@ -52,6 +53,9 @@ pub(super) struct BucketFile {
     /// Missing while the bucket follows the server's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) flush_interval_ms: Option<u64>,
+    /// Copies of each vbucket on other nodes; missing when the bucket is this node's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) replicas: Option<u8>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -75,6 +79,7 @@ impl BucketFile {
             durability_min: options.durability_min,
             max_ttl_s: options.max_ttl_s,
             flush_interval_ms: options.own_flush_interval_ms,
+            replicas: options.replicas,
         }
     }
 
@@ -101,6 +106,7 @@ impl BucketFile {
             durability_min: handle.durability_min(),
             max_ttl_s: handle.bucket().max_ttl_s(),
             flush_interval_ms: None,
+            replicas: handle.copies().map(BucketCopies::replicas),
         }
     }
 
@@ -131,6 +137,12 @@ impl BucketFile {
         file.eviction().map_err(corrupt)?;
         file.compression().map_err(corrupt)?;
         file.conflict_resolution().map_err(corrupt)?;
+        if file.replicas.is_some_and(|count| count > REPLICAS_MAX) {
+            return Err(corrupt(format!("a bucket has at most {REPLICAS_MAX} replicas")));
+        }
+        if file.replicas.is_some() && file.storage != BucketStorage::Log {
+            return Err(corrupt("only a bucket on the local log has replicas".to_owned()));
+        }
         Ok(file)
     }
 

@@ -17,8 +17,8 @@ use oribi_system::data_file::write_atomically;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-use super::DurabilityMin;
 use super::durability::DurabilityMinCell;
+use super::{BucketCopies, DurabilityMin};
 use crate::buckets::dcp_registry::DcpProducers;
 use crate::buckets::range_scans::RangeScans;
 use crate::diagnostics::counters::bucket::BucketOperations;
@@ -51,6 +51,8 @@ pub struct BucketHandle {
     pub(super) has_own_flush_interval: AtomicBool,
     /// When the bucket was last emptied, in nanoseconds of Unix time; 0 for never.
     pub(super) emptied_ns: AtomicU64,
+    /// The copies here of a bucket whose vbuckets have some on several nodes.
+    pub(super) copies: Option<BucketCopies>,
     /// `None` for a bucket in memory only.
     pub(super) directory: Option<PathBuf>,
 }
@@ -68,6 +70,16 @@ impl BucketHandle {
     /// The directory of the bucket's settings; none for a bucket of tests.
     pub fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
+    }
+
+    /// The copies here of a bucket whose vbuckets have some on several nodes.
+    pub fn copies(&self) -> Option<&BucketCopies> {
+        self.copies.as_ref()
+    }
+
+    /// True when several nodes have the bucket: over a store that they share, or in copies.
+    pub fn is_shared(&self) -> bool {
+        self.copies.is_some() || self.bucket.shared_store().is_some()
     }
 
     /// Where documents are kept.
@@ -152,6 +164,9 @@ impl BucketHandle {
     /// connections that follow its changes.
     pub(super) fn mark_deleted(&self) {
         self.is_deleted.store(true, Ordering::Release);
+        if let Some(copies) = &self.copies {
+            copies.stop_links();
+        }
         self.range_scans.stop();
         self.producers.wake_all();
     }
@@ -194,6 +209,9 @@ impl BucketHandle {
     /// Flushes, stops the threads and, on success, marks the shutdown as clean.
     pub(super) fn stop(&self) -> Result<(), StoreError> {
         self.range_scans.stop();
+        if let Some(copies) = &self.copies {
+            copies.stop_links();
+        }
         let Some(threads) = self.threads.lock().take() else { return Ok(()) };
         threads.stop()?;
         let Some(directory) = &self.directory else { return Ok(()) };

@@ -48,6 +48,8 @@ pub struct BucketOptions {
     pub watermarks_percent: Watermarks,
     /// Settings of background work.
     pub upkeep: Upkeep,
+    /// Copies of each vbucket on other nodes of the cluster; `None` for a bucket of this node alone.
+    pub replicas: Option<u8>,
     /// Whether a damaged journal is accepted when the bucket is opened.
     pub accepts_damaged_log: bool,
     /// Whether to wait without limit while a store behind a network is unreachable.
@@ -80,6 +82,7 @@ impl BucketOptions {
                 checkpoint_quota_percent: settings.checkpoint_quota_percent,
                 ..Upkeep::default()
             },
+            replicas: None,
             accepts_damaged_log: settings.accept_damaged_log,
             waits_for_store: true,
         }

@@ -92,7 +92,12 @@ impl ClusterFacts {
 
     /// The cluster that a bucket is shared in.
     pub fn node_of(&self, handle: &BucketHandle) -> Option<&Arc<ClusterMember>> {
-        self.node.as_ref().filter(|_| handle.bucket().shared_store().is_some())
+        self.node.as_ref().filter(|_| handle.is_shared())
+    }
+
+    /// Nodes that the cluster has agreed on; 1 without a cluster.
+    pub fn node_count(&self) -> usize {
+        self.config.topology().map_or(1, |topology| topology.nodes.len().max(1))
     }
 
     /// The cluster configuration of a bucket as of now.

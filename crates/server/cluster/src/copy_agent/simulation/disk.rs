@@ -20,6 +20,8 @@ struct SimCopy {
     promised: CopiesEpoch,
     recorded: CopiesEpoch,
     log: Vec<u64>,
+    /// The node has ended in disorder since the copy recorded an epoch.
+    is_doubtful: bool,
     /// Not on the disk: the epoch that it serves, and the node that it follows.
     serves: Option<CopiesEpoch>,
     follows: Option<(CopiesEpoch, String)>,
@@ -45,9 +47,10 @@ impl SimDisk {
     }
 
     /// The process of the node ends: what is in memory alone is gone.
-    pub(super) fn stop(&self) {
+    pub(super) fn stop(&self, is_clean: bool) {
         for copy in self.copies.lock().values_mut() {
             (copy.serves, copy.follows) = (None, None);
+            copy.is_doubtful |= !is_clean;
         }
     }
 
@@ -82,7 +85,7 @@ impl SimDisk {
         if let Some(copy) = self.copies.lock().get_mut(&vbid)
             && copy.promised == epoch
         {
-            (copy.log, copy.recorded) = (log, epoch);
+            (copy.log, copy.recorded, copy.is_doubtful) = (log, epoch, false);
         }
     }
 
@@ -122,14 +125,20 @@ impl VbucketCopies for SimDisk {
             report: PromiseReport {
                 recorded: copy.recorded,
                 complete_end: Seqno(copy.log.len() as u64),
-                is_intact: true,
+                is_intact: !copy.is_doubtful,
             },
         });
         local.collect()
     }
 
-    fn create(&self, vbid: Vbid, copy: u64) -> Result<(), CopyFailure> {
-        self.copies.lock().entry(vbid).or_insert(SimCopy { copy, ..SimCopy::default() });
+    fn create(&self, copies: &[(Vbid, u64)]) -> Result<(), CopyFailure> {
+        for (vbid, copy) in copies {
+            let mut all = self.copies.lock();
+            let found = all.entry(*vbid).or_default();
+            if found.copy != *copy {
+                *found = SimCopy { copy: *copy, ..SimCopy::default() };
+            }
+        }
         Ok(())
     }
 
@@ -141,7 +150,7 @@ impl VbucketCopies for SimDisk {
         self.begun.fetch_add(1, Ordering::SeqCst);
         drop(self.slow.lock());
         self.change(vbid, record.epoch, |copy| {
-            copy.recorded = record.epoch;
+            (copy.recorded, copy.is_doubtful) = (record.epoch, false);
             (copy.serves, copy.follows) = (None, None);
         })
     }

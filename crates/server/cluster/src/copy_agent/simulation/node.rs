@@ -73,6 +73,7 @@ impl SimNode {
             secret: Some(ClusterSecret::of_test()),
             disk: disk.id().to_owned(),
             lease_s: LEASE_S,
+            failover_after_ms: 500,
             node: TopologyNode {
                 name: name.to_owned(),
                 host: name.to_owned(),

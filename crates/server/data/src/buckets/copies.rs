@@ -1,0 +1,234 @@
+//! The copies of one bucket on this node, as the cluster decides about them.
+//!
+//! Owns: the cluster's interface over the engine's vbuckets and the links to other nodes. Invariants:
+//! - a vbucket serves only between `start_serving` and `stop_serving`;
+//! - a copy counts as one only while `copies.json` has its number, which is durable before the
+//!   cluster hears of the copy;
+//! - no stream changes a copy while it promises, begins or is removed.
+//!
+//! Called by the cluster's agent and by the node's lease.
+
+mod numbers;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use oribi_cluster::copies::{CopyFailure, LocalCopy, VbucketCopies};
+use oribi_cluster::topology::TopologyNode;
+use oribi_engine::{Bucket, CopyStanding, PreparedPromotion, VBucket};
+use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
+use oribi_replication::election::PromiseReport;
+use oribi_types::Vbid;
+use parking_lot::Mutex;
+
+use super::BucketHandle;
+use crate::replication::{ReplicaSource, ReplicationLinks};
+pub(super) use numbers::CopyNumbers;
+
+/// The links of the node, once it has some.
+pub(crate) type LinksCell = Arc<OnceLock<Arc<ReplicationLinks>>>;
+
+/// An active copy that has begun an epoch.
+struct ActiveCopy {
+    epoch: CopiesEpoch,
+    /// Until the copy serves; `None` when it served in an earlier epoch.
+    prepared: Option<PreparedPromotion>,
+    is_serving: bool,
+}
+
+/// See the module text.
+pub struct BucketCopies {
+    bucket: Arc<Bucket>,
+    handle: Weak<BucketHandle>,
+    links: LinksCell,
+    numbers: CopyNumbers,
+    active: Mutex<BTreeMap<Vbid, ActiveCopy>>,
+    /// Copies besides the active one that the bucket asks for.
+    replicas: u8,
+}
+
+impl BucketCopies {
+    pub(super) fn new(
+        bucket: &Arc<Bucket>,
+        handle: Weak<BucketHandle>,
+        links: LinksCell,
+        (replicas, numbers): (u8, CopyNumbers),
+    ) -> BucketCopies {
+        let (bucket, active) = (Arc::clone(bucket), Mutex::default());
+        BucketCopies { bucket, handle, links, numbers, active, replicas }
+    }
+
+    /// Copies besides the active one that the bucket asks for.
+    pub fn replicas(&self) -> u8 {
+        self.replicas
+    }
+
+    /// Ends every stream into the copies.
+    pub(super) fn stop_links(&self) {
+        if let Some(links) = self.links.get() {
+            links.stop_bucket(&self.bucket.config().uuid);
+        }
+    }
+
+    fn vbucket(&self, vbid: Vbid) -> Result<&VBucket, CopyFailure> {
+        Ok(self.bucket.vbucket(vbid).ok_or("the bucket has no such vbucket")?)
+    }
+
+    /// The vbucket and what it knows, if it accepts this epoch still.
+    fn accepting(
+        &self,
+        vbid: Vbid,
+        epoch: CopiesEpoch,
+    ) -> Result<(&VBucket, CopyStanding), CopyFailure> {
+        let vbucket = self.vbucket(vbid)?;
+        let standing = vbucket.copy_standing();
+        if self.numbers.of(vbid).is_none() {
+            return Err("there is no copy".into());
+        }
+        if standing.promised > epoch {
+            return Err(format!("{:?} is promised", standing.promised).into());
+        }
+        Ok((vbucket, standing))
+    }
+
+    fn unfollow(&self, vbid: Vbid) {
+        if let Some(links) = self.links.get() {
+            links.stop(&self.bucket.config().uuid, vbid);
+        }
+    }
+}
+
+impl VbucketCopies for BucketCopies {
+    fn local(&self) -> Vec<LocalCopy> {
+        let local = |(vbid, copy): (Vbid, u64)| {
+            let standing = self.bucket.vbucket(vbid)?.copy_standing();
+            let CopyStanding { promised, recorded, complete_end, is_intact } = standing;
+            let report = PromiseReport { recorded, complete_end, is_intact };
+            Some(LocalCopy { vbid, copy, promised, report })
+        };
+        self.numbers.all().into_iter().filter_map(local).collect()
+    }
+
+    fn create(&self, copies: &[(Vbid, u64)]) -> Result<(), CopyFailure> {
+        let mut created = Vec::new();
+        for (vbid, copy) in copies {
+            if self.numbers.of(*vbid) == Some(*copy) {
+                continue;
+            }
+            self.remove(*vbid)?;
+            // Whatever is left of a former copy is forgotten.
+            self.bucket.become_replica(*vbid)?;
+            created.push((*vbid, *copy));
+        }
+        Ok(self.numbers.add(&created)?)
+    }
+
+    fn promise(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyFailure> {
+        let (_, standing) = self.accepting(vbid, epoch)?;
+        self.stop_serving(vbid);
+        self.unfollow(vbid);
+        if standing.promised < epoch {
+            self.bucket.flush_copy(vbid)?;
+            self.bucket.promise_epoch(vbid, epoch)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&self, vbid: Vbid, record: &CopiesRecord) -> Result<(), CopyFailure> {
+        let epoch = record.epoch;
+        let (vbucket, _) = self.accepting(vbid, epoch)?;
+        self.unfollow(vbid);
+        let begun = self.active.lock().get(&vbid).map(|active| active.epoch);
+        if begun == Some(epoch) {
+            return Ok(());
+        }
+        let prepared = match vbucket.is_serving() {
+            true => {
+                self.bucket.continue_in_epoch(vbid, epoch)?;
+                None
+            }
+            false => {
+                let prepared = self.bucket.prepare_promotion(vbid, epoch)?;
+                self.bucket.record_epoch(vbid, epoch)?;
+                Some(prepared)
+            }
+        };
+        let mut active = self.active.lock();
+        if prepared.is_some() || active.contains_key(&vbid) {
+            active.insert(vbid, ActiveCopy { epoch, prepared, is_serving: false });
+        }
+        Ok(())
+    }
+
+    fn start_serving(&self, vbid: Vbid, epoch: CopiesEpoch) {
+        let mut all = self.active.lock();
+        let Some(active) = all.get_mut(&vbid).filter(|active| active.epoch == epoch) else {
+            return;
+        };
+        if let Some(prepared) = active.prepared.take()
+            && !self.bucket.complete_promotion(vbid, &prepared)
+        {
+            // The copy has changed since; it begins again.
+            all.remove(&vbid);
+            return;
+        }
+        active.is_serving = true;
+    }
+
+    fn replicate(
+        &self,
+        vbid: Vbid,
+        record: &CopiesRecord,
+        source: &TopologyNode,
+    ) -> Result<(), CopyFailure> {
+        let epoch = record.epoch;
+        let (vbucket, standing) = self.accepting(vbid, epoch)?;
+        self.stop_serving(vbid);
+        if standing.promised < epoch {
+            self.unfollow(vbid);
+            self.bucket.promise_epoch(vbid, epoch)?;
+        }
+        if !vbucket.is_replica() {
+            self.unfollow(vbid);
+            self.bucket.become_replica(vbid)?;
+        }
+        if standing.recorded < epoch && has_beginning_of(vbucket, epoch) {
+            self.bucket.record_epoch(vbid, epoch)?;
+        }
+        let (Some(links), Some(handle)) = (self.links.get(), self.handle.upgrade()) else {
+            return Err("this node has no links to others".into());
+        };
+        let (node, host) = (source.name.clone(), source.host.clone());
+        links.follow(&handle, vbid, ReplicaSource { node, host, port: source.kv, epoch });
+        Ok(())
+    }
+
+    fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch> {
+        let active = self.active.lock();
+        active.get(&vbid).filter(|active| active.is_serving).map(|active| active.epoch)
+    }
+
+    fn stop_serving(&self, vbid: Vbid) {
+        let mut active = self.active.lock();
+        if active.remove(&vbid).is_some() {
+            self.bucket.step_down(vbid);
+        }
+    }
+
+    fn remove(&self, vbid: Vbid) -> Result<(), CopyFailure> {
+        self.vbucket(vbid)?;
+        self.stop_serving(vbid);
+        self.unfollow(vbid);
+        self.numbers.remove(vbid)?;
+        Ok(self.bucket.drop_copy(vbid)?)
+    }
+}
+
+/// True when a copy has everything up to the beginning of an epoch: the active's history of that
+/// epoch is here, and what came before it.
+fn has_beginning_of(vbucket: &VBucket, epoch: CopiesEpoch) -> bool {
+    vbucket.replica_position().is_some_and(|position| {
+        let newest = position.failover_table.first();
+        newest.is_some_and(|entry| entry.epoch == epoch && position.complete_end >= entry.seqno)
+    })
+}
