@@ -96,11 +96,13 @@ const STARTING: u8 = u8::MAX - 1;
 const RETIRING: u8 = u8::MAX - 2;
 /// The documents of a replica are still being loaded.
 const REPLICA_LOADING: u8 = u8::MAX - 3;
+/// Active for the copies that follow it; clients are sent to another node already.
+const HANDING_OVER: u8 = u8::MAX - 4;
 /// A copy of another node's vbucket.
 const REPLICA: u8 = VbucketPhase::Replica as u8;
 // Phases of the store's states and those of memory differ.
 const _: () = assert!(LOADING != VbucketPhase::Active as u8 && LOADING != VbucketPhase::Dead as u8);
-const _: () = assert!((VbucketPhase::Dead as u8) < REPLICA_LOADING);
+const _: () = assert!((VbucketPhase::Dead as u8) < HANDING_OVER);
 
 /// One partition of a bucket.
 pub struct VBucket {

@@ -45,6 +45,8 @@ use crate::topology::{Placement, Topology};
 
 /// Longest time between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_secs(2);
+/// Longest time that a leaving node waits for other copies to have everything.
+const HAND_OVER_NS_MAX: u64 = 20_000_000_000;
 /// Pause after a tick or a session that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 /// Number of leases after which a node counts as unable to take vbuckets over. A healthy store with
@@ -470,7 +472,7 @@ impl Agent {
 
     /// A leaving node has left when it owns nothing more, or when no other node can take its
     /// vbuckets.
-    fn note_left(&self, view: &ClusterView) {
+    fn note_left(&mut self, view: &ClusterView) {
         if self.stage() != LeaveStage::Leaving {
             return;
         }
@@ -484,7 +486,11 @@ impl Agent {
             .iter()
             .filter(|handle| handle.copies().is_none())
             .all(|handle| handle.bucket().owned().is_empty());
-        if is_alone || has_nothing {
+        let now_ns = self.lease.now_ns();
+        let since_ns = *self.copies.leaving_since_ns.get_or_insert(now_ns);
+        let is_late = now_ns.saturating_sub(since_ns) >= HAND_OVER_NS_MAX;
+        let waits = !is_late && view.has_heirs(&self.settings.node.name);
+        if is_alone || (has_nothing && !waits) {
             self.stage.send_replace(LeaveStage::Left);
         }
     }

@@ -42,6 +42,8 @@ pub struct LocalCopy {
     /// The copy accepts nothing of earlier epochs.
     pub promised: CopiesEpoch,
     pub report: PromiseReport,
+    /// Of an active copy: it hands over, so the end is final.
+    pub hands_over: bool,
 }
 
 /// The copies of one bucket on this node. Every call may be repeated; calls that return a result
@@ -86,7 +88,12 @@ pub trait VbucketCopies: Send + Sync {
     /// The epoch in which a vbucket serves clients here.
     fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch>;
 
-    /// Answers "not my vbucket" from here on; the copy remains. Does not block.
+    /// Answers "not my vbucket" from here on, and feeds the copies that follow until they are
+    /// promoted. Does not block.
+    fn hand_over(&self, vbid: Vbid);
+
+    /// Answers "not my vbucket" from here on; the copy remains, and one that hands over continues
+    /// to. Does not block.
     fn stop_serving(&self, vbid: Vbid);
 
     /// Removes a copy.

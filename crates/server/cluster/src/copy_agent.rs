@@ -32,7 +32,7 @@ use crate::member::failover_limit_s;
 use crate::records::{CopiesEntry, VbucketPlace};
 use crate::signals::LeaveStage;
 use crate::topology::{Placement, TopologyNode};
-use failover::{FailoverStep, next_step, recoveries};
+use failover::{FailoverStep, hand_overs, next_step, recoveries};
 
 /// Records of one transaction, which compares two keys for each: etcd allows 128.
 const TRANSACTION_RECORDS: usize = 60;
@@ -78,6 +78,7 @@ impl Agent {
         }
         self.commit(&leads, &repair::steps(&self.keys, view)).await?;
         self.commit(&leads, &recoveries(&self.keys, view)).await?;
+        self.commit(&leads, &hand_overs(&self.keys, view)).await?;
         let Some((request, revision)) = &view.failover else {
             return self.request_due_failover(view, leads).await;
         };
@@ -200,7 +201,18 @@ impl Agent {
             if !self.followed.contains(handle.uuid()) || self.changing.contains_key(handle.name()) {
                 continue;
             }
-            let local = copies.local();
+            let mut local = copies.local();
+            let mut is_awaited = false;
+            for one in &mut local {
+                let place = VbucketPlace { uuid: handle.uuid().to_owned(), vbid: one.vbid };
+                // The leader waits until this copy has everything.
+                if node.is_some_and(|node| view.awaits(&place, node)) {
+                    (one.hands_over, is_awaited) = (true, true);
+                }
+            }
+            if is_awaited {
+                self.look_again_soon();
+            }
             if let Some(node) = node.filter(|_| is_member) {
                 self.report(handle.uuid(), node, &local).await?;
             }
@@ -300,19 +312,24 @@ impl Agent {
                 node,
                 local: local.get(&vbid).copied(),
                 serves: copies.serves(vbid),
+                leaves: self.stage() == LeaveStage::Leaving,
                 holder: self.holder(view, &place, active),
                 fails_over: is_failing_over(view, active),
                 recovers: entry.is_some_and(|entry| view.recovers(&place, entry)),
                 may_serve,
             };
             for action in actions(&input) {
+                if action == RoleAction::HandOver {
+                    permits.withdraw(vbid);
+                    copies.hand_over(vbid);
+                }
                 if matches!(action, RoleAction::StopServing | RoleAction::ReleaseKey) {
                     // Work under way may have begun to serve since, or be about to.
                     permits.withdraw(vbid);
                     copies.stop_serving(vbid);
                 }
                 match (action, entry) {
-                    (RoleAction::StopServing, _) => {}
+                    (RoleAction::StopServing | RoleAction::HandOver, _) => {}
                     (RoleAction::ReleaseKey, _) => {
                         released.push(self.keys.held(handle.name(), handle.uuid(), vbid));
                     }
@@ -428,6 +445,7 @@ fn do_work(
         // Done before, all at once.
         RoleAction::Create(_) => Ok(()),
         RoleAction::StopServing
+        | RoleAction::HandOver
         | RoleAction::ReleaseKey
         | RoleAction::TakeKey
         | RoleAction::ReportLoss => unreachable!("done by the tick"),
@@ -458,6 +476,32 @@ impl ClusterView {
             // A copy that could not be loaded reports that it holds nothing.
             let is_lost = recorded == CopiesEpoch(0) && promised >= record.epoch;
             !local.report.is_intact && (recorded == record.epoch || is_lost)
+        })
+    }
+
+    /// True while the node of a record's active copy leaves, and serves the vbucket no more.
+    pub(crate) fn is_leaving(&self, place: &VbucketPlace, entry: &CopiesEntry) -> bool {
+        let name = self.roster.name(entry.record.active.node);
+        let node = name.and_then(|name| self.nodes.get(name));
+        node.is_some_and(|node| node.leaving) && !self.held.contains_key(place)
+    }
+
+    /// True while the copy of a node may be the next active one, once it has everything.
+    fn awaits(&self, place: &VbucketPlace, node: u16) -> bool {
+        self.copies.get(place).is_some_and(|entry| {
+            let record = &entry.record;
+            let is_member = record.all().iter().any(|copy| copy.node == node);
+            is_member && record.active.node != node && self.is_leaving(place, entry)
+        })
+    }
+
+    /// True when vbuckets of this node wait for other copies to become active.
+    pub(crate) fn has_heirs(&self, name: &str) -> bool {
+        self.copies.values().any(|entry| {
+            let record = &entry.record;
+            let is_heir = |node: u16| self.staying().any(|(number, _)| number == node);
+            self.roster.name(record.active.node) == Some(name)
+                && record.all().iter().any(|copy| is_heir(copy.node))
         })
     }
 

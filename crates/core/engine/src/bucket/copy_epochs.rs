@@ -112,6 +112,13 @@ impl Bucket {
         Ok(())
     }
 
+    /// Ends to serve clients, and feeds the copies that follow still. Does not block. False when
+    /// that is not possible now.
+    pub fn begin_hand_over(&self, vbid: Vbid) -> bool {
+        let _change = self.core.ownership_changes().begin();
+        self.vbucket(vbid).is_some_and(VBucket::begin_hand_over)
+    }
+
     /// Ends to serve a vbucket as its active copy; the copy stays. Does not block.
     pub fn step_down(&self, vbid: Vbid) {
         let _change = self.core.ownership_changes().begin();

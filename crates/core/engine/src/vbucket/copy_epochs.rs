@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
 use oribi_types::{CopiesEpoch, Seqno, VbUuid};
 
-use super::{FAILED, LOADING, REPLICA, REPLICA_LOADING, VBucket, push_history};
+use super::{FAILED, HANDING_OVER, LOADING, REPLICA, REPLICA_LOADING, VBucket, push_history};
 use crate::checkpoint::StreamWaker;
 
 /// What a copy knows and holds.
@@ -78,6 +78,22 @@ impl VBucket {
         true
     }
 
+    /// Serves no client from here on, and feeds the copies that follow still. Its high seqno is
+    /// final. Does not block. False when it is not active, or its documents are being loaded.
+    pub(crate) fn begin_hand_over(&self) -> bool {
+        let _phase_is_steady = self.table.lock();
+        let is_active = self.table.phase().load(Ordering::Acquire) == VbucketPhase::Active as u8;
+        if is_active {
+            self.table.phase().store(HANDING_OVER, Ordering::Release);
+        }
+        is_active
+    }
+
+    /// True after [`VBucket::begin_hand_over`], until the vbucket is a copy.
+    pub fn is_handing_over(&self) -> bool {
+        self.table.phase().load(Ordering::Acquire) == HANDING_OVER
+    }
+
     /// Serves nothing from here on, and is a copy in memory; the store learns of it with the next
     /// change. Streams end, and waiters are failed. Does not block. No effect on a vbucket that is
     /// not active.
@@ -89,6 +105,7 @@ impl VBucket {
                 LOADING => REPLICA_LOADING,
                 // Its documents are not here: it is no copy before it was copied afresh.
                 FAILED => VbucketPhase::Dead as u8,
+                HANDING_OVER => REPLICA,
                 active if active == VbucketPhase::Active as u8 => REPLICA,
                 _ => return,
             };

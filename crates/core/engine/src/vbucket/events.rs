@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use oribi_types::{CollectionId, DocKey, RevSeqno, Timestamp};
 
 use super::context::Context;
-use super::{RETIRING, VBucket};
+use super::{HANDING_OVER, RETIRING, VBucket};
 use crate::checkpoint::CheckpointManager;
 use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::system_event::ManifestEvent;
@@ -70,7 +70,7 @@ impl VBucket {
     }
 
     fn is_retiring(&self) -> bool {
-        self.table.phase().load(Ordering::Acquire) == RETIRING
+        matches!(self.table.phase().load(Ordering::Acquire), RETIRING | HANDING_OVER)
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use oribi_storage::{VbucketPhase, VbucketState};
 
-use super::{FAILED, LOADING, REPLICA, REPLICA_LOADING, RETIRING, STARTING, VBucket};
+use super::{FAILED, HANDING_OVER, LOADING, REPLICA, REPLICA_LOADING, RETIRING, STARTING, VBucket};
 use crate::checkpoint::StreamWaker;
 
 impl VBucket {
@@ -25,7 +25,7 @@ impl VBucket {
     pub fn phase(&self) -> VbucketPhase {
         match self.table.phase().load(Ordering::Acquire) {
             // A vbucket that could not be loaded is active, too: no other node serves it.
-            LOADING | FAILED => VbucketPhase::Active,
+            LOADING | FAILED | HANDING_OVER => VbucketPhase::Active,
             STARTING => VbucketPhase::Pending,
             REPLICA | REPLICA_LOADING => VbucketPhase::Replica,
             phase if phase == VbucketPhase::Active as u8 => VbucketPhase::Active,

@@ -123,8 +123,8 @@ pub(crate) struct NodeReport {
 struct ReportText {
     version: u32,
     node: u16,
-    /// Vbucket, copy, promised and recorded epoch, end, intact.
-    copies: Vec<(u16, u64, u64, u64, u64, bool)>,
+    /// Vbucket, copy, promised and recorded epoch, end, intact, handing over.
+    copies: Vec<(u16, u64, u64, u64, u64, bool, bool)>,
 }
 
 impl NodeReport {
@@ -132,10 +132,10 @@ impl NodeReport {
         let copies = self.copies.iter().map(|local| {
             let report = &local.report;
             // Until a copy has promised a later epoch, its end is not final, and says nothing.
-            let is_final = local.promised > report.recorded;
+            let is_final = local.hands_over || local.promised > report.recorded;
             let end = if is_final { report.complete_end.0 } else { 0 };
             let (promised, recorded) = (local.promised.0, report.recorded.0);
-            (local.vbid.0, local.copy, promised, recorded, end, report.is_intact)
+            (local.vbid.0, local.copy, promised, recorded, end, report.is_intact, local.hands_over)
         });
         let text = ReportText { version: VERSION, node: self.node, copies: copies.collect() };
         serde_json::to_vec(&text).expect("a plain struct")
@@ -147,12 +147,14 @@ impl NodeReport {
         if text.copies.len() > VBUCKETS_MAX {
             return Err(format!("{} copies of one bucket", text.copies.len()));
         }
-        let copies =
-            text.copies.into_iter().map(|(vbid, copy, promised, recorded, end, intact)| {
+        let copies = text.copies.into_iter().map(
+            |(vbid, copy, promised, recorded, end, intact, hands_over)| {
                 let (recorded, complete_end) = (CopiesEpoch(recorded), Seqno(end));
                 let report = PromiseReport { recorded, complete_end, is_intact: intact };
-                LocalCopy { vbid: Vbid(vbid), copy, promised: CopiesEpoch(promised), report }
-            });
+                let promised = CopiesEpoch(promised);
+                LocalCopy { vbid: Vbid(vbid), copy, promised, report, hands_over }
+            },
+        );
         Ok(NodeReport { node: text.node, copies: copies.collect() })
     }
 
@@ -278,6 +280,7 @@ mod tests {
                 complete_end: Seqno(80),
                 is_intact: true,
             },
+            hands_over: false,
         };
         let ends = |promised| {
             let report = NodeReport { node: 4, copies: vec![local(promised)] };

@@ -38,12 +38,15 @@ pub(crate) struct RoleInput<'a> {
     pub(crate) recovers: bool,
     /// This node takes part and stays.
     pub(crate) may_serve: bool,
+    /// This node leaves in order.
+    pub(crate) leaves: bool,
 }
 
 /// One action; several are done in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoleAction {
     StopServing,
+    HandOver,
     ReleaseKey,
     TakeKey,
     Remove,
@@ -101,6 +104,11 @@ pub(crate) fn actions(input: &RoleInput<'_>) -> Vec<RoleAction> {
             // An earlier session of this node; its lease ends.
             KeyHolder::Active | KeyHolder::Other => stop().collect(),
         };
+    }
+    if own == record.active && input.leaves {
+        let hand_over = input.serves.map(|_| RoleAction::HandOver);
+        let release = (input.holder == KeyHolder::This).then_some(RoleAction::ReleaseKey);
+        return hand_over.into_iter().chain(release).collect();
     }
     let follows = own != record.active && input.holder == KeyHolder::Active;
     stop().chain(follows.then_some(RoleAction::Replicate)).collect()

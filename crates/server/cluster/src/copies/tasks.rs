@@ -28,6 +28,8 @@ pub(crate) struct CopyTasks {
     /// The request to fail over that this leader saw last, and when it saw it first.
     pub(crate) failover_seen: Option<(i64, u64)>,
     pub(crate) absences: Absences,
+    /// When this node began to leave.
+    pub(crate) leaving_since_ns: Option<u64>,
     /// Wakes the agent for copies that catch up.
     pub(crate) next_look: Option<JoinHandle<()>>,
 }

@@ -5,6 +5,8 @@
 //! is promoted before it is known what becomes of every vbucket of the node, so a refused request
 //! has changed no record. Called by the leading node at each tick.
 
+use std::collections::BTreeMap;
+
 use oribi_replication::copies::{CopiesRecord, CopyId};
 use oribi_replication::election::Election;
 
@@ -83,6 +85,36 @@ pub(crate) fn recoveries(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordSte
             // Nodes have to come back, or an operator decides.
             Outcome::Wait | Outcome::Lost(_) => None,
         }
+    });
+    steps.collect()
+}
+
+/// The records in which copies take over from those of nodes that leave: a copy that has everything
+/// up to the last seqno of the active one begins without promises.
+pub(crate) fn hand_overs(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordStep> {
+    let mut loads = BTreeMap::new();
+    for entry in view.copies.values() {
+        *loads.entry(entry.record.active.node).or_insert(0_usize) += 1;
+    }
+    let leaving = view.copies.iter().filter(|(place, entry)| view.is_leaving(place, entry));
+    let steps = leaving.filter_map(|(place, entry)| {
+        let record = &entry.record;
+        let of_epoch = |copy: CopyId| {
+            let local = view.local_copy(place, copy)?;
+            let knows = (local.promised, local.report.recorded) == (record.epoch, record.epoch);
+            (local.hands_over && knows && local.report.is_intact).then_some(local)
+        };
+        let last = of_epoch(record.active)?.report.complete_end;
+        let stays = |copy: &CopyId| view.staying().any(|(number, _)| number == copy.node);
+        let has_all =
+            |copy: &CopyId| of_epoch(*copy).is_some_and(|local| local.report.complete_end == last);
+        let joins = |copy: &CopyId| !record.is_joint() || record.joining.contains(copy);
+        let heirs = record.members.iter().copied();
+        let heirs = heirs.filter(|copy| *copy != record.active && stays(copy) && joins(copy));
+        let heir =
+            heirs.filter(has_all).min_by_key(|copy| loads.get(&copy.node).copied().unwrap_or(0))?;
+        *loads.entry(heir.node).or_insert(0) += 1;
+        Some(step(keys, (place, entry), &record.handed_over(heir, last)))
     });
     steps.collect()
 }

@@ -27,6 +27,7 @@ use crate::copies::record::{self, FailoverRequest};
 use crate::copies::roster::Roster;
 use crate::member::failover_limit_s;
 use crate::records::RecordKeys;
+use crate::signals::LeaveStage;
 use disk::{SimDisk, VBUCKETS};
 use node::{CLOCK_NS, LEASE_S, SimNode};
 
@@ -457,6 +458,27 @@ fn a_node_that_is_gone_is_failed_over() {
     world.nodes[2].is_paused = false;
     world.rounds(30);
     world.assert_converged();
+}
+
+// Writes that no other copy had when the node began to leave are not lost.
+#[test]
+fn a_node_that_leaves_hands_everything_over() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::new(1, 3, 1);
+    world.rounds(12);
+    for _ in 0..3 {
+        (0..VBUCKETS).map(Vbid).for_each(|vbid| world.write(vbid));
+    }
+    world.nodes[1].stage.send_replace(LeaveStage::Leaving);
+    world.rounds(20);
+    assert_eq!(*world.nodes[1].stage.borrow(), LeaveStage::Left);
+    for (vbid, record) in world.records() {
+        let serving: Vec<&SimNode> =
+            world.nodes.iter().filter(|node| node.serves(vbid).is_some()).collect();
+        assert!(serving.len() == 1 && serving[0].name != "n1", "{vbid}: {record:?}");
+        let log = serving[0].disk.recorded_log(vbid, record.epoch).unwrap();
+        assert_eq!(log.len(), 3, "{vbid} lacks writes");
+    }
 }
 
 // The disk of a node was so slow that the node released a vbucket before its copy had begun.

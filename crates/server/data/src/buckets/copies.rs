@@ -91,6 +91,13 @@ impl BucketCopies {
         Ok((vbucket, standing))
     }
 
+    /// Ends to serve clients and to feed copies.
+    fn step_down(&self, vbid: Vbid) {
+        let mut active = self.active.lock();
+        active.remove(&vbid);
+        self.bucket.step_down(vbid);
+    }
+
     fn unfollow(&self, vbid: Vbid) {
         if let Some(links) = self.links.get() {
             links.stop(&self.bucket.config().uuid, vbid);
@@ -104,7 +111,8 @@ impl VbucketCopies for BucketCopies {
             let standing = self.bucket.vbucket(vbid)?.copy_standing();
             let CopyStanding { promised, recorded, complete_end, is_intact } = standing;
             let report = PromiseReport { recorded, complete_end, is_intact };
-            Some(LocalCopy { vbid, copy, promised, report })
+            let hands_over = self.bucket.vbucket(vbid)?.is_handing_over();
+            Some(LocalCopy { vbid, copy, promised, report, hands_over })
         };
         self.numbers.all().into_iter().filter_map(local).collect()
     }
@@ -125,7 +133,7 @@ impl VbucketCopies for BucketCopies {
 
     fn promise(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyFailure> {
         let (_, standing) = self.accepting(vbid, epoch)?;
-        self.stop_serving(vbid);
+        self.step_down(vbid);
         self.unfollow(vbid);
         if standing.promised < epoch {
             self.bucket.flush_copy(vbid)?;
@@ -141,6 +149,9 @@ impl VbucketCopies for BucketCopies {
         let begun = self.active.lock().get(&vbid).map(|active| active.epoch);
         if begun == Some(epoch) {
             return Ok(());
+        }
+        if vbucket.is_handing_over() {
+            self.step_down(vbid);
         }
         let prepared = match vbucket.is_serving() {
             true => {
@@ -183,7 +194,7 @@ impl VbucketCopies for BucketCopies {
     ) -> Result<(), CopyFailure> {
         let epoch = record.epoch;
         let (vbucket, standing) = self.accepting(vbid, epoch)?;
-        self.stop_serving(vbid);
+        self.step_down(vbid);
         if standing.promised < epoch {
             self.unfollow(vbid);
             self.bucket.promise_epoch(vbid, epoch)?;
@@ -208,6 +219,13 @@ impl VbucketCopies for BucketCopies {
         active.get(&vbid).filter(|active| active.is_serving).map(|active| active.epoch)
     }
 
+    fn hand_over(&self, vbid: Vbid) {
+        let mut active = self.active.lock();
+        if active.remove(&vbid).is_some() && !self.bucket.begin_hand_over(vbid) {
+            self.bucket.step_down(vbid);
+        }
+    }
+
     fn stop_serving(&self, vbid: Vbid) {
         let mut active = self.active.lock();
         if active.remove(&vbid).is_some() {
@@ -217,7 +235,7 @@ impl VbucketCopies for BucketCopies {
 
     fn remove(&self, vbid: Vbid) -> Result<(), CopyFailure> {
         self.vbucket(vbid)?;
-        self.stop_serving(vbid);
+        self.step_down(vbid);
         self.unfollow(vbid);
         self.numbers.remove(vbid)?;
         Ok(self.bucket.drop_copy(vbid)?)

@@ -22,6 +22,8 @@ struct SimCopy {
     log: Vec<u64>,
     /// The node has ended in disorder since the copy recorded an epoch.
     is_doubtful: bool,
+    /// Serves other copies alone.
+    hands_over: bool,
     /// Not on the disk: the epoch that it serves, and the node that it follows.
     serves: Option<CopiesEpoch>,
     follows: Option<(CopiesEpoch, String)>,
@@ -49,7 +51,7 @@ impl SimDisk {
     /// The process of the node ends: what is in memory alone is gone.
     pub(super) fn stop(&self, is_clean: bool) {
         for copy in self.copies.lock().values_mut() {
-            (copy.serves, copy.follows) = (None, None);
+            (copy.serves, copy.follows, copy.hands_over) = (None, None, false);
             copy.is_doubtful |= !is_clean;
         }
     }
@@ -61,7 +63,10 @@ impl SimDisk {
     /// The log, while the copy serves this epoch.
     pub(super) fn served(&self, vbid: Vbid, epoch: CopiesEpoch) -> Option<Vec<u64>> {
         let copies = self.copies.lock();
-        copies.get(&vbid).filter(|copy| copy.serves == Some(epoch)).map(|copy| copy.log.clone())
+        let feeds = |copy: &&SimCopy| {
+            copy.serves == Some(epoch) || (copy.hands_over && copy.recorded == epoch)
+        };
+        copies.get(&vbid).filter(feeds).map(|copy| copy.log.clone())
     }
 
     /// The log of a copy that has recorded this epoch.
@@ -111,6 +116,7 @@ impl SimDisk {
         }
         change(copy);
         copy.promised = epoch;
+        copy.hands_over = false;
         Ok(())
     }
 }
@@ -127,6 +133,7 @@ impl VbucketCopies for SimDisk {
                 complete_end: Seqno(copy.log.len() as u64),
                 is_intact: !copy.is_doubtful,
             },
+            hands_over: copy.hands_over,
         });
         local.collect()
     }
@@ -178,6 +185,12 @@ impl VbucketCopies for SimDisk {
 
     fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch> {
         self.copies.lock().get(&vbid)?.serves
+    }
+
+    fn hand_over(&self, vbid: Vbid) {
+        if let Some(copy) = self.copies.lock().get_mut(&vbid) {
+            copy.hands_over = copy.serves.take().is_some();
+        }
     }
 
     fn stop_serving(&self, vbid: Vbid) {

@@ -45,6 +45,7 @@ pub(super) struct SimNode {
     pub(super) agreement: Arc<CutAgreement>,
     pub(super) is_paused: bool,
     pub(super) is_running: bool,
+    pub(super) stage: watch::Sender<LeaveStage>,
     agent: Agent,
     lease: Arc<NodeLease>,
     targets: watch::Receiver<Option<RenewalTarget>>,
@@ -93,11 +94,8 @@ impl SimNode {
             publish: Box::new(move |_, topology| *shown.lock() = Some(topology)),
         };
         let (renewals, targets) = watch::channel(None);
-        let signals = Signals {
-            wake: Arc::new(Notify::new()),
-            stage: watch::channel(LeaveStage::Serving).0,
-            renewals,
-        };
+        let stage = watch::channel(LeaveStage::Serving).0;
+        let signals = Signals { wake: Arc::new(Notify::new()), stage: stage.clone(), renewals };
         let sessions = Arc::clone(&agreement) as Arc<dyn Sessions>;
         let keys = RecordKeys::new("test");
         let agent = Agent::new(settings, (sessions, keys), Arc::clone(&lease), host, signals);
@@ -108,6 +106,7 @@ impl SimNode {
             agreement,
             is_paused: false,
             is_running: true,
+            stage,
             agent,
             lease,
             targets,
