@@ -88,6 +88,8 @@ def measure(options):
                 for statement in INDEXES[created:indexes]:
                     queries.run(statement)
                 created = indexes
+                # The server closes connections that are idle as long as the writes take.
+                queries.connection.close()
                 for _ in range(rounds):
                     generation += 1
                     of_feed, of_workers = written(server, connection, items, generation)

@@ -142,8 +142,7 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
         cancelled: Arc::default(),
         _text_memory: text_memory,
     };
-    let reader = Arc::clone(&taken_bytes);
-    watch(&control, &statement.cancelled, (reader, Arc::clone(&state.queries.running)));
+    let cancelled = Arc::clone(&statement.cancelled);
     let work = move || {
         // A panic drops the answer, and with it the beginning or the last line.
         let _ = oribi_supervisor::job("query", || statement.execute(answer));
@@ -152,16 +151,56 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
         tracing::warn!(error = %failure, "no thread for a statement");
         return retry_later(1201, "The server has no thread for this statement; try again");
     }
-    drop(control);
-    match beginning.await {
+    match wait_for_start(beginning, &control, &cancelled).await {
         Ok(StatementStart::Streams) => {
+            let reader = Arc::clone(&taken_bytes);
+            watch(&control, &cancelled, (reader, Arc::clone(&state.queries.running)));
             let open = Some(state.open_stream());
             let mut reply = Response::new(ReplyBody::counted_pieces(pieces, taken_bytes, open));
             reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             reply
         }
+        Ok(StatementStart::Whole(bytes)) => {
+            let mut reply = Response::new(ReplyBody::Whole(Some(bytes)));
+            reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            reply
+        }
         Ok(StatementStart::Failed(status, body)) => whole(status, "application/json", body),
         Err(_) => panicked(),
+    }
+}
+
+/// Waits for the first piece of an answer, or for a short one. Sets `cancelled` once the statement
+/// has to end, also when its client leaves, which drops this future.
+async fn wait_for_start(
+    mut beginning: oneshot::Receiver<StatementStart>,
+    control: &StatementControl,
+    cancelled: &Arc<AtomicBool>,
+) -> Result<StatementStart, oneshot::error::RecvError> {
+    let mut guard = CancelOnDrop(Some(Arc::clone(cancelled)));
+    loop {
+        tokio::select! {
+            start = &mut beginning => {
+                guard.0 = None;
+                return start;
+            }
+            () = tokio::time::sleep(LOOK_INTERVAL) => {
+                if control.has_to_end() {
+                    cancelled.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// Cancels a statement when it is dropped.
+struct CancelOnDrop(Option<Arc<AtomicBool>>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancelled) = &self.0 {
+            cancelled.store(true, Ordering::Relaxed);
+        }
     }
 }
 

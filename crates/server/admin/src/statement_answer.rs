@@ -29,12 +29,18 @@ const SEND_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between two looks whether a wait for the client has to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Longest answer that is sent as a whole, with one wake-up of the runtime and one write. It waits
+/// for a client that does not read, as all short replies do.
+const WHOLE_BYTES_MAX: usize = 16 << 10;
+
 /// How long the last line waits for a client that does not read.
 const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How a statement began.
 pub(crate) enum StatementStart {
     Streams,
+    /// The whole answer, which was short.
+    Whole(Bytes),
     /// The statement failed before its first row.
     Failed(StatusCode, String),
 }
@@ -103,6 +109,15 @@ impl StatementAnswer {
             }
             _ => Some(Bytes::from(last)),
         };
+        if let (Some(short), None) = (&piece, &last)
+            && short.bytes.len() <= WHOLE_BYTES_MAX
+            && let Some(begun) = self.begun.take()
+        {
+            drop(self.occupied);
+            // Without a receiver the client is gone.
+            let _ = piece.map(|piece| begun.send(StatementStart::Whole(piece.into_bytes())));
+            return;
+        }
         self.announce();
         let StatementAnswer { control, runtime, occupied, open, outgoing, .. } = self;
         let pieces = [piece.map(StreamPiece::into_bytes), last];

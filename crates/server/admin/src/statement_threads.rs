@@ -136,7 +136,7 @@ mod tests {
     fn a_busy_thread_makes_no_statement_wait() {
         let threads = StatementThreads::default();
         let (release, held) = channel::<()>();
-        threads.run(move || drop(held.recv())).unwrap();
+        threads.run(move || assert!(held.recv().is_err())).unwrap();
         run_on(&threads);
         wait_idle(&threads, 1);
         drop(release);
