@@ -75,10 +75,11 @@ pub(crate) fn expiration_of(item: &ItemRef, now: Timestamp) -> NewItem {
 fn successor_of(item: &ItemRef, fields: ItemFields) -> NewItem {
     debug_assert!(fields.deleted, "a deletion leaves a tombstone");
     let plain = || NewItem::new(item.key(), fields, &[]);
-    if !item.has_attributes() || item.is_evicted() {
+    if !item.has_attributes() || item.is_in_store_only() {
         return plain();
     }
-    let Ok((xattrs, _)) = xattr::split(item.value()) else { return plain() };
+    let Ok(item_plain) = item.to_plain() else { return plain() };
+    let Ok((xattrs, _)) = xattr::split(item_plain.value()) else { return plain() };
     let mut kept = XattrDraft::new(xattrs);
     kept.retain(xattr::is_system);
     let mut block = Vec::with_capacity(kept.byte_count());

@@ -35,6 +35,7 @@ use crate::collections::{AnnouncedEvents, BucketManifest};
 use crate::compression::CompressionMode;
 use crate::config::BucketConfig;
 use crate::core::Core;
+use crate::dense::MemoryTier;
 use crate::error::FlushAllError;
 use crate::expiry_pager::ExpiryPager;
 use crate::flusher::Flushers;
@@ -134,6 +135,16 @@ impl Bucket {
     /// Changes the compression mode, for values stored from now on.
     pub fn set_compression_mode(&self, mode: CompressionMode) {
         self.core.compression().set(mode);
+    }
+
+    pub fn memory_tier(&self) -> MemoryTier {
+        self.core.memory().dense().tier()
+    }
+
+    /// Changes what happens to cold values from now on. Values that are dense stay so until they
+    /// are used or leave memory.
+    pub fn set_memory_tier(&self, tier: MemoryTier) {
+        self.core.memory().dense().set_tier(tier);
     }
 
     /// Longest life of a document in seconds, where its collection has no rule; 0 for any.

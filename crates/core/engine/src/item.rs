@@ -22,7 +22,7 @@
 //! Flags, expiry and collection are optional, in this order, 4 bytes each and unaligned: most
 //! documents lack two of the three, and 30 to 34 bytes of header instead of 42 are worth an
 //! addition per read. An evicted version has no value behind its key, but still has the value's
-//! length. A tombstone of an expired document has room for flags, which are 0: no other block has
+//! length, unless it is dense. A tombstone of an expired document has room for flags, which are 0: no other block has
 //! that.
 //!
 //! Unsafe invariants, cited below by number:
@@ -48,6 +48,7 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
 use crate::block_arena::{self, Round};
 
+mod dense;
 mod dropping;
 mod filling;
 mod new_item;
@@ -83,7 +84,7 @@ const DELETED: u8 = 0x80;
 const HAS_FLAGS: u8 = 0x40;
 const HAS_EXPIRY: u8 = 0x20;
 const HAS_COLLECTION: u8 = 0x10;
-/// The value is in the store only.
+/// The plain value is not in the block; see `item/dense.rs`.
 const EVICTED: u8 = 0x08;
 /// The datatypes that there are: JSON, Snappy, extended attributes.
 const DATATYPE_BITS: u8 = 0x07;
@@ -134,10 +135,10 @@ impl Header {
         block_bytes(self.kind, usize::from(self.key_bytes), self.present_bytes())
     }
 
-    /// Bytes of the value that are in the block.
+    /// Bytes of the value that are in the block, plain or dense.
     #[inline]
     fn present_bytes(&self) -> usize {
-        if self.kind & EVICTED != 0 { 0 } else { self.value_bytes as usize }
+        if self.kind & EVICTED != 0 { self.dense_bytes() } else { self.value_bytes as usize }
     }
 }
 
@@ -233,16 +234,17 @@ impl Item {
             && self.optional(HAS_COLLECTION) == key.collection.0
     }
 
-    /// Document body; empty for a tombstone, and for an evicted version.
+    /// Document body; empty for a tombstone, and for an evicted or dense version.
     pub fn value(&self) -> &[u8] {
         let header = self.header();
         let at = header.key_at() + usize::from(header.key_bytes);
-        self.bytes(at, header.present_bytes())
+        let bytes = if header.kind & EVICTED != 0 { 0 } else { header.value_bytes as usize };
+        self.bytes(at, bytes)
     }
 
     /// Length of the document body, wherever it is.
     pub fn value_bytes(&self) -> usize {
-        self.header().value_bytes as usize
+        self.header().plain_bytes()
     }
 
     pub fn cas(&self) -> Cas {
@@ -284,9 +286,14 @@ impl Item {
         self.is_deleted() && self.optional_at(HAS_FLAGS).is_some() && self.flags() == 0
     }
 
-    /// True for a document whose value is in the store only.
+    /// True for a document whose plain value is not in the block: it is dense, or in the store only.
     pub fn is_evicted(&self) -> bool {
         self.header().kind & EVICTED != 0
+    }
+
+    /// True for a document whose value is in the store only.
+    pub fn is_in_store_only(&self) -> bool {
+        self.is_evicted() && !self.is_dense()
     }
 
     /// True for a document that its expiry has ended by `now_s`.
@@ -306,6 +313,12 @@ impl Item {
         block_arena::occupied_bytes(self.header().block_bytes())
     }
 
+    /// Bytes of memory that the block would take with its plain value.
+    pub(crate) fn block_bytes_plain(&self) -> usize {
+        let (header, key_bytes) = (self.header(), usize::from(self.header().key_bytes));
+        block_arena::occupied_bytes(block_bytes(header.kind, key_bytes, header.plain_bytes()))
+    }
+
     /// Bytes of memory that the block would take without its value.
     pub(crate) fn block_bytes_evicted(&self) -> usize {
         let header = self.header();
@@ -315,7 +328,7 @@ impl Item {
     /// Bytes of key and value, evicted or not.
     pub fn document_bytes(&self) -> usize {
         let header = self.header();
-        usize::from(header.key_bytes) + header.value_bytes as usize
+        usize::from(header.key_bytes) + header.plain_bytes()
     }
 
     /// How often the document was used of late, from 0 to 7.

@@ -7,6 +7,9 @@
 //! and one that was never used none. There is no list to keep in order and nothing to lock on a
 //! read. A cache also spares the documents that were written last ([`NewestDocuments`]).
 //!
+//! With the dense tier, cold values become dense first ([`crate::dense`]). Cold documents are evicted
+//! once the hand has gone round since the run began, or when memory is nearly at the quota.
+//!
 //! Eviction begins when memory is above the high watermark and continues until it is at the low
 //! one. When a whole round has met no document that can ever be evicted, writes get "no memory"
 //! instead of "try again". Called by the pager's thread, and by fetchers before they read above the
@@ -19,6 +22,7 @@ use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 use crate::core::Core;
+use crate::dense::{DenseCompressor, MemoryTier};
 use crate::hash_table::ScanCursor;
 use crate::memory::MemoryStats;
 use crate::newest_documents::{NewestDocuments, SpareLimit};
@@ -32,6 +36,8 @@ const GROUPS_PER_SLICE: usize = 32;
 const GROUPS_PER_STEP: usize = 2048;
 const _: () = assert!(GROUPS_PER_STEP.is_multiple_of(GROUPS_PER_SLICE));
 const _: () = assert!(ROUNDS_STUCK <= ROUNDS_STUCK_CACHE);
+/// Values made dense in one step: some milliseconds.
+const DENSIFIED_PER_STEP: u64 = 1024;
 /// Rounds without an eviction after which the pager is stuck. A frequency is gone after as many
 /// rounds as it has steps.
 const ROUNDS_STUCK: usize = 8;
@@ -69,13 +75,14 @@ struct State {
     /// Candidates since the hand was at the first vbucket.
     candidates_of_round: u64,
     newest: NewestDocuments,
+    dense: DenseCompressor,
 }
 
 impl State {
     /// Counts what the hand has met in one slice.
     fn count(&mut self, slice: SweepReport, is_passed: bool) {
         debug_assert!(slice.evicted <= slice.candidates, "an evicted document was a candidate");
-        if slice.evicted > 0 {
+        if slice.evicted + slice.densified > 0 {
             self.vbuckets_since_eviction = 0;
         }
         if slice.candidates > 0 {
@@ -133,6 +140,7 @@ impl ItemPager {
             || !state.is_running && used <= memory.high_watermark_bytes()
         {
             state.is_running = false;
+            state.dense.review(core, clock());
             return PagerReport::default();
         }
         if !state.is_running {
@@ -149,10 +157,17 @@ impl ItemPager {
         let vbuckets = core.vbuckets().len();
         let mut evicted = 0;
         let mut groups = 0;
-        while state.is_running && groups < GROUPS_PER_STEP && memory.used_bytes() > low {
+        let mut densified = 0;
+        while state.is_running
+            && groups < GROUPS_PER_STEP
+            && densified < DENSIFIED_PER_STEP
+            && memory.used_bytes() > low
+        {
             let (slice, is_passed) = sweep_slice(core, state, now);
+            state.dense.train(core, now);
             groups += GROUPS_PER_SLICE;
             evicted += slice.evicted;
+            densified += slice.densified;
             state.count(slice, is_passed);
             if slice.candidates > 0 {
                 memory.set_nothing_to_evict(false);
@@ -196,11 +211,19 @@ impl ItemPager {
 /// Sweeps the groups under the hand and moves it on; true when it has passed a vbucket's last
 /// group.
 fn sweep_slice(core: &Core, state: &mut State, now: Timestamp) -> (SweepReport, bool) {
-    let State { hand, newest, .. } = state;
     let vbuckets = core.vbuckets();
+    let memory = core.memory();
+    let is_on = memory.dense().tier() == MemoryTier::Dense;
+    // A whole round has made dense what is cold, or compression is too slow for the writers.
+    let may_evict = !is_on
+        || state.vbuckets_of_run > vbuckets.len()
+        || memory.used_bytes() > memory.backfill_threshold_bytes();
+    let State { hand, newest, dense, .. } = state;
+    let dense = is_on.then_some(dense);
     debug_assert!(hand.vbucket < vbuckets.len(), "the hand is at a vbucket");
     let vbucket = &vbuckets[hand.vbucket % vbuckets.len()];
-    let sweep = Sweep { policy: core.memory().policy(), groups: GROUPS_PER_SLICE, newest };
+    let policy = memory.policy();
+    let sweep = Sweep { policy, groups: GROUPS_PER_SLICE, newest, dense, may_evict };
     let (report, is_passed) = vbucket.sweep(&core.context(now), sweep, &mut hand.cursor);
     if is_passed {
         hand.vbucket = (hand.vbucket + 1) % vbuckets.len();

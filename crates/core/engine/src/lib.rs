@@ -30,6 +30,7 @@ mod compaction;
 mod config;
 mod core;
 mod datatype;
+mod dense;
 mod error;
 mod expiry;
 mod expiry_pager;
@@ -78,6 +79,7 @@ pub use bucket::{
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats, ReplicatedVersion};
 pub use checkpoint_recovery::RecoveryReport;
 pub use config::{BucketConfig, Upkeep};
+pub use dense::{DenseError, DenseStats, DictionaryName, MemoryTier};
 pub use error::{BucketOpenError, FlushAllError, ManifestUpdateError};
 pub use expiry_pager::ExpiryReport;
 pub use failure::{FailedOperations, StoreOperation};

@@ -73,3 +73,13 @@ pub const REPLICATED_SEQNO_MAX: u64 = u64::MAX >> 1;
 /// an active may count on.
 pub const REPLICATED_REV_SEQNO_MAX: u64 = u64::MAX >> 1;
 const _: () = assert!(REPLICATED_REV_SEQNO_MAX > (1 << 48));
+
+/// Dictionaries of dense values in the process. Each has some 100 KiB, so their own memory bounds
+/// them first.
+pub const DENSE_DICTIONARIES_MAX: usize = 1024;
+
+/// Longest and shortest value that is made dense. A longer one is sent from its block, and an
+/// inflated one would be held by its connection outside the quota; a shorter one has nothing to
+/// give.
+pub const DENSE_PLAIN_BYTES_MAX: usize = (8 << 10) - 1;
+pub const DENSE_PLAIN_BYTES_MIN: usize = 64;

@@ -27,6 +27,7 @@ use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 use crate::config::BucketConfig;
+use crate::dense::DenseTier;
 use crate::outcome::OperationRejection;
 
 use refusals::{RefusalChange, Refusals};
@@ -79,6 +80,7 @@ pub(crate) struct Memory {
     streams: Arc<AtomicU64>,
     /// Bytes of the entries of query indexes.
     indexes: AtomicU64,
+    dense: DenseTier,
     flags: AtomicU8,
     /// An [`EvictionPolicy`] by its number.
     policy: AtomicU8,
@@ -114,6 +116,7 @@ impl Memory {
             queued: AtomicI64::new(0),
             streams: Arc::default(),
             indexes: AtomicU64::new(0),
+            dense: DenseTier::default(),
             flags: AtomicU8::new(0),
             policy: AtomicU8::new(config.eviction as u8),
             quota_bytes: AtomicU64::new(0),
@@ -150,10 +153,16 @@ impl Memory {
         self.report(0);
     }
 
-    /// Bytes of all vbuckets, as far as they have reported them, of change streams and of indexes.
+    /// The dense tier's dictionaries and setting.
+    pub(crate) fn dense(&self) -> &DenseTier {
+        &self.dense
+    }
+
+    /// Bytes of all vbuckets, as far as they have reported them, of change streams, of indexes and
+    /// of dictionaries.
     pub(crate) fn used_bytes(&self) -> u64 {
         let vbuckets = self.used.load(Ordering::Relaxed).max(0) as u64;
-        vbuckets + self.streams_bytes() + self.indexes_bytes()
+        vbuckets + self.streams_bytes() + self.indexes_bytes() + self.dense.dictionary_bytes()
     }
 
     /// Bytes of changes that streams hold: records of backfills, and copies of queued items.
@@ -255,6 +264,11 @@ impl Memory {
     /// Above this no stream is opened and no backfill begins. Source of the share: Couchbase.
     pub(crate) fn backfill_threshold_bytes(&self) -> u64 {
         part(self.document_quota_bytes(), BACKFILL_PERCENT)
+    }
+
+    /// True while hot dense values may be kept inflated.
+    pub(crate) fn may_inflate(&self) -> bool {
+        self.used_bytes() < self.high_watermark_bytes()
     }
 
     /// Bytes that one vbucket may leave unreported.
@@ -451,6 +465,9 @@ impl Memory {
             blocks_moved: count(&self.blocks_moved),
             streams_bytes: self.streams_bytes(),
             indexes_bytes: self.indexes_bytes(),
+            dictionary_bytes: self.dense.dictionary_bytes(),
+            dense: self.dense.stats(),
+            compressions: self.dense.compressions(),
             store_bytes: self.store.memory_bytes(),
             ..MemoryStats::default()
         }

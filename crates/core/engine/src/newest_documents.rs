@@ -52,6 +52,11 @@ impl NewestDocuments {
         is_spared
     }
 
+    /// The same without passing it again.
+    pub(crate) fn is_spared(&self, cas: Cas) -> bool {
+        cas >= self.spared_from
+    }
+
     /// True when the hand has passed enough documents to move the limit.
     pub(crate) fn is_window_complete(&self) -> bool {
         self.passed >= WINDOW_DOCUMENTS

@@ -41,6 +41,7 @@ mod events;
 mod expiring;
 mod fetching;
 mod flushing;
+mod inflating;
 mod invariants;
 mod listing;
 mod loading;

@@ -61,6 +61,18 @@ pub enum CompressionMode {
     Active,
 }
 
+/// What a bucket does with cold values before they leave memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum MemoryTier {
+    /// They are evicted.
+    #[default]
+    Off,
+    /// They are compressed with a dictionary of their collection and stay in memory; eviction
+    /// begins when everything cold is dense.
+    Dense,
+}
+
 /// Which of two versions of a document wins when they were written in different places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ConflictResolution {

@@ -15,8 +15,9 @@ use oribi_cluster::copies::REPLICAS_MAX;
 use oribi_config::is_bucket_name;
 use oribi_config::{
     BucketStorage, compression, compression::COMPRESSION_NAMES, conflict,
-    conflict::CONFLICT_RESOLUTION_NAMES, eviction,
+    conflict::CONFLICT_RESOLUTION_NAMES, eviction, memory_tier, memory_tier::MEMORY_TIER_NAMES,
 };
+use oribi_engine::MemoryTier;
 use oribi_engine::compression::CompressionMode;
 use serde_json::{Value, json};
 
@@ -40,6 +41,7 @@ const QUOTA_MIB_MIN: u64 = 100;
 const QUOTA_MIB_MAX: u64 = 1 << 24;
 
 /// The flush interval in milliseconds, a setting of Oribi's own.
+const MEMORY_TIER: &str = "memoryTier";
 const FLUSH_INTERVAL: &str = "flushIntervalMs";
 
 /// Its bounds, those of the server's setting: a millisecond to a day.
@@ -47,7 +49,7 @@ const FLUSH_INTERVAL_MS: std::ops::RangeInclusive<i64> = 1..=24 * 60 * 60 * 1000
 
 /// Settings of a bucket that the server honours, that have no effect on one copy (replicas,
 /// threads, rank, the storage backend), or that it accepts with the one value that it supports.
-const KNOWN_SETTINGS: [&str; 24] = [
+const KNOWN_SETTINGS: [&str; 25] = [
     "name",
     "bucketType",
     "storage",
@@ -57,6 +59,7 @@ const KNOWN_SETTINGS: [&str; 24] = [
     "numVBuckets",
     "evictionPolicy",
     "compressionMode",
+    MEMORY_TIER,
     FLUSH_INTERVAL,
     "conflictResolutionType",
     "durabilityMinLevel",
@@ -268,6 +271,18 @@ fn compression_mode(form: &FormFields) -> Result<Option<CompressionMode>, HttpRe
     }
 }
 
+/// The memory tier in a form.
+fn memory_tier(form: &FormFields) -> Result<Option<MemoryTier>, HttpRejection> {
+    let Some(name) = form.get(MEMORY_TIER) else { return Ok(None) };
+    match memory_tier::tier_named(name) {
+        Some(tier) => Ok(Some(tier)),
+        None => {
+            let message = format!("{MEMORY_TIER} can be {}", MEMORY_TIER_NAMES.join(", "));
+            Err(field_error(MEMORY_TIER, &message).into())
+        }
+    }
+}
+
 /// The memory quota in a form. One that is smaller than allowed may stay.
 fn quota_mib(form: &FormFields, current_mib: Option<u64>) -> Result<Option<u64>, HttpRejection> {
     let quota = match form.number("ramQuotaMB")? {
@@ -336,6 +351,9 @@ fn new_bucket(
     choose_eviction(&mut options, form)?;
     if let Some(mode) = compression_mode(form)? {
         options.compression = mode;
+    }
+    if let Some(tier) = memory_tier(form)? {
+        options.memory_tier = tier;
     }
     options.own_flush_interval_ms = flush_interval_ms(form)?;
     if let Some(name) = form.get("conflictResolutionType") {
@@ -440,6 +458,7 @@ fn bucket_json(
         "evictionPolicy": eviction::http_name(handle.bucket().eviction()),
         "conflictResolutionType": conflict::name_of(handle.conflict_resolution()),
         "compressionMode": compression::name_of(handle.bucket().compression_mode()),
+        MEMORY_TIER: memory_tier::name_of(handle.bucket().memory_tier()),
         FLUSH_INTERVAL: handle.bucket().flush_interval_ms(),
         "durabilityMinLevel": handle.durability_min().name(),
         "maxTTL": handle.bucket().max_ttl_s(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use hdrhistogram::Histogram;
 use oribi_auth::Privilege;
-use oribi_engine::BucketStats;
+use oribi_engine::{Bucket, BucketStats};
 use oribi_storage::VbucketPhase;
 use oribi_system::clock::wall_clock;
 use oribi_types::Vbid;
@@ -122,6 +122,8 @@ fn bucket(handle: &BucketHandle) -> Value {
         "items": stats.items,
         "items_resident": stats.memory.items_resident,
         "items_evicted": stats.memory.items_evicted,
+        "items_dense": stats.memory.dense.values,
+        "dense": dense(handle.bucket()),
         "fetches": stats.memory.fetches,
         "queue_items": stats.queue_items,
         "queue_bytes": stats.queue_bytes,
@@ -138,6 +140,20 @@ fn bucket(handle: &BucketHandle) -> Value {
             "lag_s": changes.lag_s,
         },
     })
+}
+
+/// Dense values of each collection.
+fn dense(bucket: &Bucket) -> Value {
+    let collections = bucket.dense_collections().into_iter().map(|(id, dense)| {
+        json!({
+            "collection": format!("{:x}", id.0),
+            "items": dense.values,
+            "plain_bytes": dense.plain_bytes,
+            "dense_bytes": dense.dense_bytes,
+            "inflations": dense.inflations,
+        })
+    });
+    collections.collect()
 }
 
 fn memory(stats: &BucketStats) -> Value {

@@ -90,6 +90,17 @@ const BUCKET_GAUGES: &[BucketFigure] = &[
     figure("bucket_items_evicted", "Documents whose value is on disk only", |s| {
         s.memory.items_evicted
     }),
+    figure("bucket_items_dense", "Documents whose value is compressed in memory", |s| {
+        s.memory.dense.values
+    }),
+    figure("bucket_dense_plain_bytes", "Bytes of these values as clients see them", |s| {
+        s.memory.dense.plain_bytes
+    }),
+    figure("bucket_dense_bytes", "Bytes of these values in memory", |s| s.memory.dense.dense_bytes),
+    figure("bucket_dictionaries", "Dictionaries that such values need", |s| {
+        s.memory.dense.dictionaries
+    }),
+    figure("bucket_dictionary_bytes", "Bytes of these dictionaries", |s| s.memory.dictionary_bytes),
     figure("bucket_fetch_queue", "Documents that wait to be read from disk", |s| {
         s.memory.fetch_queue
     }),
@@ -204,6 +215,12 @@ const BUCKET_COUNTERS: &[BucketFigure] = &[
     figure("bucket_commits", "Group commits", |s| s.store.commits),
     figure("bucket_evictions", "Values, or whole documents, taken out of memory", |s| {
         s.memory.evictions
+    }),
+    figure("bucket_dense_compressions", "Values that were compressed in memory", |s| {
+        s.memory.compressions
+    }),
+    figure("bucket_dense_inflations", "Compressed values that were inflated", |s| {
+        s.memory.dense.inflations
     }),
     figure("bucket_nru_deletions", "Documents deleted because memory ran short", |s| {
         s.memory.nru_deletions

@@ -12,6 +12,7 @@ pub mod compression;
 pub mod conflict;
 pub mod eviction;
 pub mod limits;
+pub mod memory_tier;
 
 mod bucket_name;
 mod bucket_storage;

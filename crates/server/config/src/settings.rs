@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use oribi_tls::MinimumVersion;
 use oribi_tls::client::ClientOptions;
 use oribi_tls::server::{ClientCertificates, ServerOptions};
-use oribi_types::policy::{CompressionMode, ConflictResolution, EvictionPolicy};
+use oribi_types::policy::{CompressionMode, ConflictResolution, EvictionPolicy, MemoryTier};
 
 use super::bucket_name::is_bucket_name;
 use super::bucket_storage::BucketStorage;
@@ -44,6 +44,8 @@ pub struct Settings {
     pub eviction: Option<EvictionPolicy>,
     /// When a new bucket compresses values.
     pub compression_mode: CompressionMode,
+    /// What a new bucket does with cold values before they leave memory.
+    pub memory_tier: MemoryTier,
     /// How a new bucket resolves conflicts.
     pub conflict_resolution: ConflictResolution,
     /// Whether new buckets can be flushed.
@@ -195,6 +197,7 @@ impl Default for Settings {
             memory_quota_mib: None,
             eviction: None,
             compression_mode: CompressionMode::default(),
+            memory_tier: MemoryTier::default(),
             conflict_resolution: ConflictResolution::default(),
             flush_enabled: false,
             accept_damaged_log: false,

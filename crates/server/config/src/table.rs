@@ -10,6 +10,7 @@ use super::eviction::{self, EVICTION_NAMES};
 use super::form::{SettingValue, ValueForm, path_value};
 use super::limits::{LOGS_MAX, PREFETCH_KEYS_MAX, SEND_QUEUE_BYTES_MIN};
 use super::log_setting::{self, LOG_FORMATS, LogFormat};
+use super::memory_tier::{self, MEMORY_TIER_NAMES};
 use super::setting::{PORT, Setting};
 use super::settings::Settings;
 use super::{cluster_setting, init_setting, memcached_setting, tls_setting};
@@ -117,6 +118,18 @@ pub(super) static SETTINGS: &[Setting] = &[
         get: |s| Some(SettingValue::Text(compression::name_of(s.compression_mode).to_owned())),
         set: |s, value| {
             s.compression_mode = compression::mode_named(&value.text()).unwrap_or_default();
+        },
+    },
+    Setting {
+        name: "memory_tier",
+        heading: DATA,
+        value_name: "off|dense",
+        help: "What a new bucket does with values that are not used before it evicts: nothing, or compress them in \
+               memory with a dictionary of their collection",
+        form: ValueForm::Choice(&MEMORY_TIER_NAMES),
+        get: |s| Some(SettingValue::Text(memory_tier::name_of(s.memory_tier).to_owned())),
+        set: |s, value| {
+            s.memory_tier = memory_tier::tier_named(&value.text()).unwrap_or_default();
         },
     },
     Setting {

@@ -9,7 +9,7 @@
 use std::fmt;
 
 use oribi_config::{ResolvedSettings, SettingChange, Settings};
-use oribi_config::{compression, conflict, eviction};
+use oribi_config::{compression, conflict, eviction, memory_tier};
 use oribi_system::memory::memory_of_process;
 
 use crate::buckets::{BucketChange, BucketError, BucketHandle, Buckets};
@@ -75,7 +75,7 @@ struct BucketSetting {
     value: fn(&BucketHandle) -> String,
 }
 
-const OF_BUCKET: [BucketSetting; 8] = [
+const OF_BUCKET: [BucketSetting; 9] = [
     BucketSetting { name: "storage", field: None, value: |b| b.storage().name() },
     BucketSetting { name: "vbuckets", field: None, value: |b| b.vbuckets().to_string() },
     BucketSetting {
@@ -97,6 +97,11 @@ const OF_BUCKET: [BucketSetting; 8] = [
         name: "compression_mode",
         field: Some("compressionMode"),
         value: |b| compression::name_of(b.bucket().compression_mode()).to_owned(),
+    },
+    BucketSetting {
+        name: "memory_tier",
+        field: Some("memoryTier"),
+        value: |b| memory_tier::name_of(b.bucket().memory_tier()).to_owned(),
     },
     BucketSetting {
         name: "flush_enabled",
@@ -219,6 +224,7 @@ fn change_of(applied: &[SettingChange], next: &Settings) -> BucketChange {
         memory_quota_mib: next.memory_quota_mib.filter(|_| has("memory_quota_mib")),
         eviction: next.eviction.filter(|_| has("eviction")),
         compression: has("compression_mode").then_some(next.compression_mode),
+        memory_tier: has("memory_tier").then_some(next.memory_tier),
         flush_enabled: has("flush_enabled").then_some(next.flush_enabled),
         ..BucketChange::default()
     }

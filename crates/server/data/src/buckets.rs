@@ -415,6 +415,7 @@ impl Buckets {
         let corrupt = |detail: String| DataFileError::corrupt(&directory.join(BUCKET_FILE), detail);
         let eviction = file.eviction().map_err(corrupt)?;
         let compression = file.compression().map_err(corrupt)?;
+        let memory_tier = file.memory_tier().map_err(corrupt)?;
         let conflict_resolution = file.conflict_resolution().map_err(corrupt)?;
         let (durability_min, max_ttl_s) = (file.durability_min, file.max_ttl_s);
         let has_own_flush_interval = file.flush_interval_ms.is_some();
@@ -486,6 +487,7 @@ impl Buckets {
         let place = (Some(directory), file.replicas);
         let handle = self.register(config, (store, kind), place, was_clean, true)?;
         handle.bucket.set_compression_mode(compression);
+        handle.bucket.set_memory_tier(memory_tier);
         handle.set_conflict_resolution(conflict_resolution);
         handle.durability_min.set(durability_min);
         handle.bucket.set_max_ttl_s(max_ttl_s);

@@ -108,7 +108,10 @@ impl ChunkRecords {
 enum Content {
     Copied(ChunkRecords, Option<Box<dyn MemoryGrant>>),
     /// Versions that were in memory at the moment of the scan.
-    Shared(Vec<ItemRef>),
+    Shared {
+        items: Vec<ItemRef>,
+        plain: OnceLock<Vec<ItemRef>>,
+    },
 }
 
 /// A reader's result for a chunk, and its bytes.
@@ -160,9 +163,11 @@ impl BackfillChunk {
         debug_assert!(!items.is_empty(), "a chunk has a version");
         debug_assert!(items.is_sorted_by_key(|item| item.seqno()), "versions are in order");
         let references = size_of_val(&items[..]) as u64;
-        let bytes = references + items.iter().map(|item| item.block_bytes() as u64).sum::<u64>();
+        let blocks = items.iter().map(|item| item.block_bytes_plain() as u64);
+        let bytes = references + blocks.sum::<u64>();
         let collection = only(items.iter().map(|item| item.key().collection));
-        BackfillChunk::new(Content::Shared(items), (bytes, references), collection, account)
+        let content = Content::Shared { items, plain: OnceLock::new() };
+        BackfillChunk::new(content, (bytes, references), collection, account)
     }
 
     fn new(
@@ -184,14 +189,30 @@ impl BackfillChunk {
         })
     }
 
-    /// Counts all of it: from now on it stays until the stream that takes it has sent it.
-    pub(super) fn count_whole(&self) {
+    /// Counts all of it: from now on it stays until the stream that takes it has sent it. Inflates
+    /// dense versions. False when one is damaged; the chunk has nothing to show then.
+    #[must_use]
+    pub(super) fn count_whole(&self) -> bool {
         if self.is_granted() {
-            return;
+            return true;
         }
         let before = self.counted.swap(self.bytes, Ordering::Relaxed);
         assert!(before <= self.bytes, "a chunk counts at most its bytes");
         self.account.fetch_add(self.bytes - before, Ordering::Relaxed);
+        let Content::Shared { items, plain } = &self.content else { return true };
+        if plain.get().is_some() || !items.iter().any(|item| item.is_dense()) {
+            return true;
+        }
+        match items.iter().map(ItemRef::to_plain).collect() {
+            Ok(inflated) => {
+                plain.get_or_init(|| inflated);
+                true
+            }
+            Err(error) => {
+                tracing::error!("{error}; a stream cannot be served from memory");
+                false
+            }
+        }
     }
 
     /// The collection of all records; `None` when there are several.
@@ -211,14 +232,14 @@ impl BackfillChunk {
     pub(crate) fn len(&self) -> usize {
         match &self.content {
             Content::Copied(records, _) => records.len(),
-            Content::Shared(items) => items.len(),
+            Content::Shared { items, .. } => items.len(),
         }
     }
 
     pub(crate) fn record(&self, index: usize) -> Option<Record<'_>> {
         match &self.content {
             Content::Copied(records, _) => records.record(index),
-            Content::Shared(items) => items.get(index).map(record::of),
+            Content::Shared { .. } => self.item(index).map(record::of),
         }
     }
 
@@ -226,7 +247,7 @@ impl BackfillChunk {
     pub(crate) fn item(&self, index: usize) -> Option<&ItemRef> {
         match &self.content {
             Content::Copied(..) => None,
-            Content::Shared(items) => items.get(index),
+            Content::Shared { items, plain } => plain.get().unwrap_or(items).get(index),
         }
     }
 
@@ -239,7 +260,7 @@ impl BackfillChunk {
     ) -> Option<Arc<T>> {
         let is_alone = self.kept.get().is_none() && Arc::strong_count(self) == 1;
         let is_large = self.bytes > LARGE_RECORD_BYTES as u64;
-        if is_alone || is_large || matches!(self.content, Content::Shared(_)) {
+        if is_alone || is_large || matches!(self.content, Content::Shared { .. }) {
             return None;
         }
         let kept = self.kept.get_or_init(|| {

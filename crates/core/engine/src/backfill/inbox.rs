@@ -126,12 +126,12 @@ impl BackfillInbox {
             state.taken += 1;
             let total = self.in_inboxes.fetch_sub(chunk.bytes(), Ordering::Relaxed);
             assert!(total >= chunk.bytes(), "bytes that leave an inbox were counted");
-            chunk.count_whole();
+            let is_whole = chunk.count_whole();
             let left = state.bytes;
             if let Some((scanner, _)) = state.scanner.take_if(|(_, bytes)| left <= *bytes) {
                 scanner.unpark();
             }
-            return InboxItem::Chunk(chunk);
+            return if is_whole { InboxItem::Chunk(chunk) } else { InboxItem::Failed };
         }
         assert_eq!(state.bytes, 0, "an inbox without chunks has no bytes");
         match state.standing {

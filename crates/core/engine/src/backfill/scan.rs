@@ -300,10 +300,13 @@ impl Scan<'_> {
         let bytes_max = self.bounds.chunk_bytes as usize;
         let mut items = shown.items.into_iter().peekable();
         while let Some(first) = items.next() {
-            let mut bytes = first.block_bytes();
+            let mut bytes = first.block_bytes_plain();
             let mut part = vec![first];
-            while let Some(next) = items.next_if(|next| bytes + next.block_bytes() <= bytes_max) {
-                bytes += next.block_bytes();
+            let fits = |bytes: usize, next: &crate::item::ItemRef| {
+                bytes + next.block_bytes_plain() <= bytes_max
+            };
+            while let Some(next) = items.next_if(|next| fits(bytes, next)) {
+                bytes += next.block_bytes_plain();
                 part.push(next);
             }
             let chunk = BackfillChunk::of_items(part, account);

@@ -10,7 +10,8 @@ impl Bucket {
     /// have reported and streams hold.
     pub(crate) fn check_invariants(&self) {
         let memory = self.core.memory();
-        let mut reported_bytes = memory.streams_bytes() + memory.indexes_bytes();
+        let mut reported_bytes =
+            memory.streams_bytes() + memory.indexes_bytes() + memory.dense().dictionary_bytes();
         for vbucket in self.vbuckets() {
             vbucket.check_invariants();
             reported_bytes += vbucket.memory_accounts().0;

@@ -46,7 +46,8 @@ impl SnapshotScan {
             Moment::Store(scan) => scan.resume(reserve, visit),
             Moment::Memory { items, at, values } => {
                 while let Some(item) = items.get(*at) {
-                    let mut record = record::of(item);
+                    let item = plain(item)?;
+                    let mut record = record::of(&item);
                     if *values == LoadValues::Skip {
                         record.value = &[];
                     }
@@ -63,6 +64,11 @@ impl SnapshotScan {
             }
         }
     }
+}
+
+/// A version of a snapshot of memory with its value.
+fn plain(item: &ItemRef) -> Result<ItemRef, StoreError> {
+    item.to_plain().map_err(|error| StoreError::Corrupt(error.to_string()))
 }
 
 impl Bucket {
@@ -102,7 +108,8 @@ impl Bucket {
         items.retain(|item| is_wanted(item.key()));
         items.sort_unstable_by(|left, right| left.key().key.cmp(right.key().key));
         for item in &items {
-            let record = record::of(item);
+            let item = plain(item)?;
+            let record = record::of(&item);
             if reserve_for(&record, reserve).is_break() || visit(record).is_break() {
                 break;
             }

@@ -4,11 +4,14 @@
 //! time; none formats text or is on the data path. [`Bucket::key_on_disk`] and [`Bucket::stats`]
 //! read the disk, so a caller that must not wait does not call them.
 
+use std::collections::BTreeMap;
+
 use oribi_storage::{Record, StoreError, StoreStats, unlimited};
-use oribi_types::{Cas, Datatype, DocKey, RevSeqno, Seqno, Timestamp, Vbid};
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Timestamp, Vbid};
 
 use super::Bucket;
 use crate::backfill::BackfillStats;
+use crate::dense::DenseStats;
 use crate::failure::{FailedOperations, StoreOperation};
 use crate::item::ItemRef;
 use crate::memory::MemoryStats;
@@ -79,6 +82,13 @@ impl BucketStats {
     }
 }
 
+impl Bucket {
+    /// Figures of the dense values of each collection that has some.
+    pub fn dense_collections(&self) -> BTreeMap<CollectionId, DenseStats> {
+        self.core.memory().dense().collection_stats()
+    }
+}
+
 /// How a stored version relates to the one in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskState {
@@ -127,7 +137,8 @@ impl Bucket {
             memory,
             ..Default::default()
         };
-        stats.memory.used_bytes = stats.memory.streams_bytes + stats.memory.indexes_bytes;
+        stats.memory.used_bytes =
+            stats.memory.streams_bytes + stats.memory.indexes_bytes + stats.memory.dictionary_bytes;
         for vbucket in self.vbuckets() {
             stats.add(&vbucket.stats());
         }
@@ -211,6 +222,7 @@ fn compare(record: &Record<'_>, item: &ItemRef) -> DiskState {
         && item.expiry() == record.expiry
         && item.datatype() == record.datatype
         && item.is_deleted() == record.deleted
-        && (item.is_evicted() || item.value() == record.value);
+        && (item.is_in_store_only()
+            || item.to_plain().is_ok_and(|plain| plain.value() == record.value));
     if is_same { DiskState::Same } else { DiskState::Differs }
 }

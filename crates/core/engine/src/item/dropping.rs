@@ -33,6 +33,7 @@ impl ItemRef {
     /// Retires the block, whose last count was given up.
     #[inline]
     fn retire(&self) {
+        self.header().release_dictionary(self);
         let (address, bytes) = (self.block().cast(), self.header().block_bytes());
         debug_assert!(bytes >= super::HEADER_BYTES, "a block has a header");
         // SAFETY: (1, 4) this was the last count, no slot leads to the block any more, and the

@@ -8,7 +8,7 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 use super::reference_count::ReferenceCount;
 use super::{
     DATATYPE_BITS, DELETED, EVICTED, HAS_COLLECTION, HAS_EXPIRY, HAS_FLAGS, HEADER_BYTES, Header,
-    ItemFields, ItemRef, OPTIONAL_BYTES, U48_MAX, block_bytes,
+    ItemFields, ItemRef, OPTIONAL_BYTES, U48_MAX,
 };
 use crate::block_arena;
 
@@ -25,7 +25,7 @@ impl NewItem {
     /// protocol's limits (250 bytes, 20 MiB) before.
     pub fn new(key: DocKey<'_>, fields: ItemFields, parts: &[&[u8]]) -> NewItem {
         let value_len: usize = parts.iter().map(|part| part.len()).sum();
-        let (new, mut value) = NewItem::allocate(key, &fields, value_len);
+        let (new, mut value) = NewItem::allocate(key, &fields, value_length(value_len));
         if fields.evicted {
             return new;
         }
@@ -44,21 +44,17 @@ impl NewItem {
     /// # Panics
     /// As [`NewItem::new`].
     pub fn evicted(key: DocKey<'_>, fields: ItemFields, value_bytes: usize) -> NewItem {
-        NewItem::allocate(key, &ItemFields { evicted: true, ..fields }, value_bytes).0
+        let fields = ItemFields { evicted: true, ..fields };
+        NewItem::allocate(key, &fields, value_length(value_bytes)).0
     }
 
-    /// The same version as `item`, with its value or, for `evicted`, without. Its frequency begins
-    /// anew.
+    /// The same version as `item`, with its value in the same form or, for `evicted`, without. Its
+    /// frequency begins anew.
     pub(crate) fn copy_of(item: &ItemRef, evicted: bool) -> NewItem {
-        let fields = ItemFields {
-            flags: item.flags(),
-            expiry: item.expiry(),
-            datatype: item.datatype(),
-            deleted: item.is_deleted(),
-            expired: item.is_expiration(),
-            evicted,
-            keeps_expiry: false,
-        };
+        if item.is_dense() && !evicted {
+            return NewItem::copy_of_dense(item);
+        }
+        let fields = ItemFields { evicted, ..item.fields() };
         let mut new = match evicted {
             true => NewItem::evicted(item.key(), fields, item.value_bytes()),
             false => NewItem::new(item.key(), fields, &[item.value()]),
@@ -85,14 +81,14 @@ impl NewItem {
         self.0.header().refcount.copy_frequency(&of.header().refcount);
     }
 
-    /// A block with everything but its value, and where the value goes.
+    /// A block with everything but its value, and where the value goes. `value_bytes` is the
+    /// header's.
     pub(super) fn allocate(
         key: DocKey<'_>,
         fields: &ItemFields,
-        value_len: usize,
+        value_bytes: u32,
     ) -> (NewItem, NonNull<u8>) {
         let key_bytes = u8::try_from(key.key.len()).expect("the caller checked the key limit");
-        let value_bytes = u32::try_from(value_len).expect("the caller checked the value limit");
         let given = |is_given: bool, bit: u8| if is_given { bit } else { 0 };
         let is_expiration = fields.deleted && fields.expired;
         let flags = if is_expiration { 0 } else { fields.flags };
@@ -102,24 +98,24 @@ impl NewItem {
             | given(flags != 0 || is_expiration, HAS_FLAGS)
             | given(fields.expiry != 0 || fields.keeps_expiry, HAS_EXPIRY)
             | given(key.collection != CollectionId::DEFAULT, HAS_COLLECTION);
-        let present_len = if fields.evicted { 0 } else { value_len };
-        let block = block_arena::allocate(block_bytes(kind, key.key.len(), present_len));
+        let new_header = Header {
+            refcount: ReferenceCount::one(),
+            value_bytes,
+            cas: 0,
+            seqno_low: 0,
+            rev_low: 0,
+            seqno_high: 0,
+            rev_high: 0,
+            key_bytes,
+            kind,
+        };
+        let block = block_arena::allocate(new_header.block_bytes());
         let header = block.cast::<Header>();
         // SAFETY: (1) the block is large and aligned enough for the header, then optional fields,
         // key and value from HEADER_BYTES on; the header goes first because its padding overlaps
         // them.
         unsafe {
-            header.write(Header {
-                refcount: ReferenceCount::one(),
-                value_bytes,
-                cas: 0,
-                seqno_low: 0,
-                rev_low: 0,
-                seqno_high: 0,
-                rev_high: 0,
-                key_bytes,
-                kind,
-            });
+            header.write(new_header);
             let mut at = block.add(HEADER_BYTES).as_ptr();
             let optional = [
                 (HAS_FLAGS, flags),
@@ -224,9 +220,15 @@ impl NewItem {
     }
 }
 
+/// The header's length of a plain or evicted value.
+pub(super) fn value_length(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("the caller checked the value limit")
+}
+
 impl Drop for NewItem {
     fn drop(&mut self) {
         debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
+        self.0.header().release_dictionary(&self.0);
         let bytes = self.0.header().block_bytes();
         debug_assert!(bytes >= size_of::<Header>(), "a block has a whole header (1)");
         // SAFETY: (1, 3) this is the only pointer to the block, so no reader has to be waited for.

@@ -3,6 +3,8 @@
 //! Owns: the struct that [`super::Memory`], the item pager, the fetcher and the sums over vbuckets
 //! fill in.
 
+use crate::dense::DenseStats;
+
 /// Memory of a bucket, and the work that keeps it within its quota. Sizes in bytes; counts since
 /// the bucket was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -11,7 +13,7 @@ pub struct MemoryStats {
     /// Beyond this the item pager evicts.
     pub high_watermark_bytes: u64,
     pub low_watermark_bytes: u64,
-    /// Sum of the five below: what counts against the quota.
+    /// Sum of the six below: what counts against the quota.
     pub used_bytes: u64,
     /// Blocks reachable from the hash tables.
     pub item_bytes: u64,
@@ -22,12 +24,19 @@ pub struct MemoryStats {
     pub streams_bytes: u64,
     /// Entries of query indexes.
     pub indexes_bytes: u64,
+    /// Dictionaries of dense values.
+    pub dictionary_bytes: u64,
     /// Memory of the store's index, in addition to the quota.
     pub store_bytes: u64,
     /// Documents whose value is in memory.
     pub items_resident: u64,
     /// Documents that are in the store only, whole or with their value.
     pub items_evicted: u64,
+    /// Of the documents whose value is in memory, those with a dense one, and what readers and the
+    /// pager did with such values.
+    pub dense: DenseStats,
+    /// Values that were made dense.
+    pub compressions: u64,
     /// Values, or under full eviction documents, that the item pager took out of memory.
     pub evictions: u64,
     /// Documents that the item pager deleted from a bucket in memory only.

@@ -77,7 +77,7 @@ impl ItemFigures {
             items,
             tombstones: 1 - items,
             item_bytes: item.block_bytes() as u64,
-            evicted: u64::from(item.is_evicted()),
+            evicted: u64::from(item.is_in_store_only()),
             disk_bytes: item.document_bytes() as u64 * items,
             datatype: (items == 1).then(|| item.datatype()),
         }

@@ -46,7 +46,8 @@ impl VBucket {
         }
         let hash = self.table.seed().hash(key);
         let is_missing = match table.index.get(hash, key) {
-            Some(item) => item.is_evicted(),
+            // A dense value that is damaged is in the store as well.
+            Some(item) => item.is_in_store_only() || item.is_dense() && item.to_plain().is_err(),
             None => self.may_be_in_store_only(&table),
         };
         let incarnation = self.incarnation();
@@ -60,7 +61,7 @@ impl VBucket {
         let table = self.table.lock();
         let now_s = context.now.unix_s();
         match table.index.get(self.table.seed().hash(key), key) {
-            Some(item) => item.is_evicted() && item.is_live(now_s),
+            Some(item) => item.is_in_store_only() && item.is_live(now_s),
             None => {
                 let is_uncertain = self.is_absence_uncertain();
                 drop(table);

@@ -21,7 +21,7 @@ impl VBucket {
         timeout_s: u32,
     ) -> LockOutcome {
         let lock = |locks: &mut Locks, item: &ItemRef| {
-            if item.is_evicted() {
+            if item.is_in_store_only() {
                 return Err(OperationRejection::NeedsFetch);
             }
             if locks.is_locked(item, context.now) {
@@ -36,7 +36,10 @@ impl VBucket {
             Ok(cas)
         };
         match self.with_locks(context, key, lock) {
-            Ok(Some((item, Ok(cas)))) => LockOutcome::Done { item, cas },
+            Ok(Some((item, Ok(cas)))) => match self.with_value(item) {
+                Ok(item) => LockOutcome::Done { item, cas },
+                Err(refused) => LockOutcome::Refused(refused),
+            },
             Ok(None) => LockOutcome::Miss,
             Ok(Some((_, Err(refused)))) | Err(refused) => LockOutcome::Refused(refused),
         }

@@ -129,7 +129,7 @@ impl VBucket {
             cas: item.cas(),
             seqno: item.seqno(),
             rev_seqno: item.rev_seqno(),
-            is_resident: !item.is_evicted(),
+            is_resident: !item.is_in_store_only(),
         }))
     }
 }

@@ -63,7 +63,7 @@ fn is_movable(item: &ItemRef, round: &Round) -> bool {
 }
 
 fn copy_of(item: &ItemRef) -> ItemRef {
-    let mut copy = NewItem::copy_of(item, item.is_evicted());
+    let mut copy = NewItem::copy_of(item, item.is_in_store_only());
     copy.copy_frequency(item);
     debug_assert_eq!(copy.as_item().seqno(), item.seqno(), "a copy is of the same version");
     copy.publish()

@@ -17,6 +17,7 @@ use super::context::Context;
 use super::locks::Claim;
 use super::stats::HistoryEnds;
 use crate::attributes::tombstone;
+use crate::dense::DenseCompressor;
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
 use crate::newest_documents::NewestDocuments;
@@ -28,6 +29,10 @@ pub(crate) struct Sweep<'a> {
     pub(crate) groups: usize,
     /// Documents that a cache spares.
     pub(crate) newest: &'a mut NewestDocuments,
+    /// Makes cold values dense, while the tier is on.
+    pub(crate) dense: Option<&'a mut DenseCompressor>,
+    /// What is cold and cannot become dense may be evicted.
+    pub(crate) may_evict: bool,
 }
 
 /// Report of one slice.
@@ -37,6 +42,8 @@ pub(crate) struct SweepReport {
     pub(crate) candidates: u64,
     /// Values or whole documents that were evicted.
     pub(crate) evicted: u64,
+    /// Values that became dense.
+    pub(crate) densified: u64,
 }
 
 /// Replacement of a victim in the table.
@@ -50,8 +57,8 @@ pub(super) enum Successor {
 }
 
 impl VBucket {
-    /// Sweeps the groups after the cursor: evicts what was not used of late, and lowers the
-    /// frequency of the rest. True when the scan is complete.
+    /// Sweeps the groups after the cursor: makes dense or evicts what was not used of late, and
+    /// lowers the frequency of the rest. True when the scan is complete.
     pub(crate) fn sweep(
         &self,
         context: &Context<'_>,
@@ -65,6 +72,17 @@ impl VBucket {
             .lock()
             .pick(cursor, groups, |item| self.is_victim(&mut sweep, item, &mut report));
         for victim in victims {
+            let tier = context.memory.dense();
+            let dense = sweep.dense.as_mut().and_then(|dense| dense.densified(tier, &victim));
+            if let Some(dense) = dense {
+                let is_dense = self.replace(context, victim, Successor::Copy(dense));
+                report.densified += u64::from(is_dense);
+                continue;
+            }
+            let is_spared = policy == EvictionPolicy::Nru && sweep.newest.is_spared(victim.cas());
+            if (!sweep.may_evict || is_spared) && !victim.is_deleted() {
+                continue;
+            }
             let successor = self.successor(policy, &victim);
             // The removal of a tombstone is not counted.
             let is_counted = !victim.is_deleted();
@@ -112,7 +130,8 @@ impl VBucket {
             return false;
         }
         if sweep.policy == EvictionPolicy::Nru && sweep.newest.spares(item.cas()) {
-            return false;
+            // Spared from eviction, not from compression.
+            return sweep.dense.is_some() && !item.is_evicted() && item.frequency() == 0;
         }
         let was_used = item.frequency() > 0;
         debug_assert!(!item.is_deleted(), "a tombstone is not aged");
@@ -132,7 +151,7 @@ impl VBucket {
             EvictionPolicy::Nru => true,
             EvictionPolicy::Full if !self.is_loading() => true,
             EvictionPolicy::Value | EvictionPolicy::Full => {
-                !item.is_evicted() && item.block_bytes_evicted() < item.block_bytes()
+                !item.is_in_store_only() && item.block_bytes_evicted() < item.block_bytes()
             }
             EvictionPolicy::None => false,
         }
@@ -144,7 +163,7 @@ impl VBucket {
             && (self.is_in_memory_only() || item.seqno() <= self.persisted_seqno())
     }
 
-    fn is_in_memory_only(&self) -> bool {
+    pub(super) fn is_in_memory_only(&self) -> bool {
         self.persistence_cursor.is_none()
     }
 

@@ -38,7 +38,11 @@ impl VBucket {
                 match (item.is_evicted(), is_locked) {
                     (false, false) => GetOutcome::Hit(item),
                     (false, true) => GetOutcome::HitLocked(item),
-                    (true, _) => GetOutcome::Refused(OperationRejection::NeedsFetch),
+                    (true, _) => match self.inflated(context, hash, item) {
+                        Ok(item) if is_locked => GetOutcome::HitLocked(item),
+                        Ok(item) => GetOutcome::Hit(item),
+                        Err(refused) => GetOutcome::Refused(refused),
+                    },
                 }
             }
             Ok(Some((item, _))) => {
@@ -112,10 +116,10 @@ impl VBucket {
         sought: ReadTarget,
     ) -> VersionOutcome {
         match self.find_settled_shown(context, key, sought) {
-            Ok(Some((item, _))) if item.is_evicted() => {
-                VersionOutcome::Refused(OperationRejection::NeedsFetch)
-            }
-            Ok(Some((item, cas))) => VersionOutcome::Found(item, cas),
+            Ok(Some((item, cas))) => match self.with_value(item) {
+                Ok(item) => VersionOutcome::Found(item, cas),
+                Err(refused) => VersionOutcome::Refused(refused),
+            },
             Ok(None) => VersionOutcome::Miss,
             Err(refused) => VersionOutcome::Refused(refused),
         }

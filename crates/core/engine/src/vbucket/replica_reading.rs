@@ -35,13 +35,13 @@ impl VBucket {
         };
         match self.find_in_replica(context, key, sought) {
             Ok(Some(item)) if !is_sought(&item) => VersionOutcome::Miss,
-            Ok(Some(item)) if item.is_evicted() => {
-                VersionOutcome::Refused(OperationRejection::NeedsFetch)
-            }
-            Ok(Some(item)) => {
-                let cas = item.cas();
-                VersionOutcome::Found(item, cas)
-            }
+            Ok(Some(item)) => match self.with_value(item) {
+                Ok(item) => {
+                    let cas = item.cas();
+                    VersionOutcome::Found(item, cas)
+                }
+                Err(refused) => VersionOutcome::Refused(refused),
+            },
             Ok(None) => VersionOutcome::Miss,
             Err(refused) => VersionOutcome::Refused(refused),
         }

@@ -10,8 +10,10 @@
 use oribi_types::{Cas, CollectionId, Timestamp};
 
 use super::VBucket;
+use crate::dense::Samples;
 use crate::hash_table::ScanCursor;
 use crate::item::ItemRef;
+use crate::limits::{DENSE_PLAIN_BYTES_MAX, DENSE_PLAIN_BYTES_MIN};
 
 /// Slots drawn before groups are searched one by one.
 const DRAWS: usize = 64;
@@ -31,7 +33,7 @@ impl SampleWish {
     fn fits(self, item: &ItemRef) -> bool {
         item.key().collection == self.collection
             && item.is_live(self.now.unix_s())
-            && !item.is_evicted()
+            && !item.is_in_store_only()
     }
 }
 
@@ -47,6 +49,16 @@ impl VBucket {
 
     /// A random document of a collection and the CAS that may be shown.
     pub(crate) fn random_item(
+        &self,
+        collection: CollectionId,
+        now: Timestamp,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<(ItemRef, Cas)> {
+        let (item, cas) = self.drawn_item(collection, now, random)?;
+        Some((item.to_plain().ok()?, cas))
+    }
+
+    fn drawn_item(
         &self,
         collection: CollectionId,
         now: Timestamp,
@@ -75,6 +87,27 @@ impl VBucket {
             }
         }
         self.next_item(wanted, random())
+    }
+
+    /// Adds values of a collection from the next groups behind the cursor. True when the scan
+    /// is complete.
+    pub(crate) fn sample_values(
+        &self,
+        (collection, now): (CollectionId, Timestamp),
+        cursor: &mut ScanCursor,
+        groups: usize,
+        samples: &mut Samples,
+    ) -> bool {
+        let wanted = SampleWish { collection, now };
+        let is_eligible = |item: &ItemRef| {
+            wanted.fits(item)
+                && !item.is_compressed()
+                && (DENSE_PLAIN_BYTES_MIN..=DENSE_PLAIN_BYTES_MAX).contains(&item.value_bytes())
+        };
+        let (items, is_complete) = self.table.lock().pick(cursor, groups, is_eligible);
+        let mut plain = items.iter().filter_map(|item| item.to_plain().ok());
+        let _has_place = plain.all(|item| samples.add(item.value()));
+        is_complete
     }
 
     /// The first fitting document behind a random group; if there is none, the first of all.

@@ -186,16 +186,19 @@ impl VBucket {
             })?;
             found.map(|(item, admitted)| Ok((item, admitted?))).transpose()
         };
-        let found = match basis {
-            Basis::Settled(_) => self.settled(context, hash, find)?,
-            Basis::Document | Basis::Metadata(_) => find()?,
-        };
-        let seen = found.filter(|(item, _)| basis.counts(item, now_s));
-        match (&seen, basis) {
-            (Some((item, _)), Basis::Document | Basis::Settled(_)) if item.is_evicted() => {
-                Err(OperationRejection::NeedsFetch)
+        loop {
+            let found = match basis {
+                Basis::Settled(_) => self.settled(context, hash, find)?,
+                Basis::Document | Basis::Metadata(_) => find()?,
+            };
+            let seen = found.filter(|(item, _)| basis.counts(item, now_s));
+            match (&seen, basis) {
+                // The version that is built upon has to be the one in the table.
+                (Some((item, _)), Basis::Document | Basis::Settled(_)) if item.is_evicted() => {
+                    self.inflate_in_place(context, hash, item)?;
+                }
+                _ => return Ok(seen),
             }
-            _ => Ok(seen),
         }
     }
 

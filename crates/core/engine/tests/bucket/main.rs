@@ -13,6 +13,7 @@ use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 mod caches;
 mod collection_model;
 mod compression;
+mod dense;
 mod events;
 mod eviction;
 mod faults;

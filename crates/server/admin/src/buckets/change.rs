@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{
     check_honoured, check_replicas_stay, compression_mode, durability_min, flush_interval_ms,
-    max_ttl_s, quota_mib,
+    max_ttl_s, memory_tier, quota_mib,
 };
 use crate::blocking::{blocking, failed};
 use crate::message::{
@@ -72,6 +72,7 @@ fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, Htt
         flush_interval_ms: flush_interval_ms(form)?,
         flush_enabled: form.flag("flushEnabled")?,
         compression: compression_mode(form)?,
+        memory_tier: memory_tier(form)?,
         durability_min: durability_min(form)?,
         max_ttl_s: max_ttl_s(form)?,
     })

@@ -92,7 +92,8 @@ fn listed(key: &[u8], row: &ListedDocument, scope: ViewScope) -> Value {
         shown["expiry"] = json!(row.expiry);
         shown["flags"] = json!(row.flags);
     }
-    let at_hand = row.item.as_ref().filter(|item| !item.is_evicted() && !item.is_compressed());
+    let item = row.item.as_ref().and_then(|item| item.to_plain().ok());
+    let at_hand = item.filter(|item| !item.is_evicted() && !item.is_compressed());
     if let Some(item) = at_hand.filter(|_| scope.has_values) {
         put_body(&mut shown, item.datatype(), item.body(), scope.bytes_max);
     } else if scope.has_values {

@@ -6,8 +6,9 @@
 
 use std::sync::atomic::Ordering;
 
-use oribi_config::{compression, eviction};
+use oribi_config::{compression, eviction, memory_tier};
 use oribi_engine::EvictionPolicy;
+use oribi_engine::MemoryTier;
 use oribi_engine::compression::CompressionMode;
 
 use super::error::io_error;
@@ -26,6 +27,8 @@ pub struct BucketChange {
     pub flush_interval_ms: Option<u64>,
     /// When values are compressed.
     pub compression: Option<CompressionMode>,
+    /// What happens to cold values before they leave memory.
+    pub memory_tier: Option<MemoryTier>,
     /// The minimum durability that the bucket reports.
     pub durability_min: Option<DurabilityMin>,
     /// Longest life of documents whose collection has no rule, in seconds; 0 for any.
@@ -69,6 +72,9 @@ impl BucketFile {
         if let Some(mode) = change.compression {
             self.compression_mode = Some(compression::name_of(mode).to_owned());
         }
+        if let Some(tier) = change.memory_tier {
+            self.memory_tier = Some(memory_tier::name_of(tier).to_owned());
+        }
         if let Some(policy) = change.eviction {
             self.eviction = Some(eviction::setting_name(policy).to_owned());
         }
@@ -80,6 +86,9 @@ impl BucketHandle {
     fn apply(&self, change: &BucketChange) {
         if let Some(mode) = change.compression {
             self.bucket.set_compression_mode(mode);
+        }
+        if let Some(tier) = change.memory_tier {
+            self.bucket.set_memory_tier(tier);
         }
         if let Some(level) = change.durability_min {
             self.durability_min.set(level);

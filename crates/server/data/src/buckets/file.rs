@@ -7,7 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use oribi_cluster::copies::REPLICAS_MAX;
-use oribi_config::{BucketStorage, compression, conflict, eviction};
+use oribi_config::{BucketStorage, compression, conflict, eviction, memory_tier};
+use oribi_engine::MemoryTier;
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{ConflictResolution, EvictionPolicy};
 use oribi_system::data_file::DataFileError;
@@ -40,6 +41,9 @@ pub(super) struct BucketFile {
     /// Missing in files of the first releases, which had no compressed values.
     #[serde(default)]
     pub(super) compression_mode: Option<String>,
+    /// Missing in files of the first releases, which had no tier.
+    #[serde(default)]
+    pub(super) memory_tier: Option<String>,
     /// Missing in files of the first releases, which had no conflict resolution.
     #[serde(default)]
     conflict_resolution: Option<String>,
@@ -74,6 +78,7 @@ impl BucketFile {
             memory_quota_mib: options.memory_quota_mib,
             eviction: Some(eviction::setting_name(options.eviction()).to_owned()),
             compression_mode: Some(compression::name_of(options.compression).to_owned()),
+            memory_tier: Some(memory_tier::name_of(options.memory_tier).to_owned()),
             conflict_resolution: Some(conflict::name_of(options.conflict_resolution).to_owned()),
             flush_enabled: options.flush_enabled,
             durability_min: options.durability_min,
@@ -97,6 +102,10 @@ impl BucketFile {
             compression_mode: {
                 let mode = handle.bucket().compression_mode();
                 Some(compression::name_of(mode).to_owned())
+            },
+            memory_tier: {
+                let tier = handle.bucket().memory_tier();
+                Some(memory_tier::name_of(tier).to_owned())
             },
             conflict_resolution: {
                 let resolution = handle.conflict_resolution();
@@ -136,6 +145,7 @@ impl BucketFile {
         }
         file.eviction().map_err(corrupt)?;
         file.compression().map_err(corrupt)?;
+        file.memory_tier().map_err(corrupt)?;
         file.conflict_resolution().map_err(corrupt)?;
         if file.replicas.is_some_and(|count| count > REPLICAS_MAX) {
             return Err(corrupt(format!("a bucket has at most {REPLICAS_MAX} replicas")));
@@ -159,6 +169,12 @@ impl BucketFile {
         let Some(name) = &self.compression_mode else { return Ok(CompressionMode::default()) };
         compression::mode_named(name)
             .ok_or_else(|| format!("compression mode {name:?} is not known"))
+    }
+
+    /// The tier in the file, or the default one.
+    pub(super) fn memory_tier(&self) -> Result<MemoryTier, String> {
+        let Some(name) = &self.memory_tier else { return Ok(MemoryTier::default()) };
+        memory_tier::tier_named(name).ok_or_else(|| format!("memory tier {name:?} is not known"))
     }
 
     /// The resolution in the file, or the default one.

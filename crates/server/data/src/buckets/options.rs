@@ -5,6 +5,7 @@
 
 use oribi_config::BucketStorage;
 use oribi_config::Settings;
+use oribi_engine::MemoryTier;
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{ConflictResolution, EvictionPolicy, Upkeep};
 
@@ -32,6 +33,8 @@ pub struct BucketOptions {
     pub eviction: Option<EvictionPolicy>,
     /// When values are compressed.
     pub compression: CompressionMode,
+    /// What happens to cold values before they leave memory.
+    pub memory_tier: MemoryTier,
     /// How the bucket resolves conflicts between versions from different clusters.
     pub conflict_resolution: ConflictResolution,
     /// The minimum durability that the bucket reports.
@@ -66,6 +69,7 @@ impl BucketOptions {
             memory_quota_mib: settings.new_bucket_quota_mib(),
             eviction: settings.eviction,
             compression: settings.compression_mode,
+            memory_tier: settings.memory_tier,
             conflict_resolution: settings.conflict_resolution,
             durability_min: DurabilityMin::default(),
             max_ttl_s: 0,

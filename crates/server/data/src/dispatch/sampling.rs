@@ -101,7 +101,9 @@ pub(super) fn evict_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     match document.vbucket(req)?.get_meta(&req.context(), key) {
         MetaOutcome::Refused(OperationRejection::NeedsFetch) => Ok(look_on_disk(req, vbid, key)),
         MetaOutcome::Refused(refused) => Err(refused.into()),
-        MetaOutcome::Found(item, _) if item.is_evicted() => Ok(HandlerReply::text(ALREADY_EVICTED)),
+        MetaOutcome::Found(item, _) if item.is_in_store_only() => {
+            Ok(HandlerReply::text(ALREADY_EVICTED))
+        }
         MetaOutcome::Found(item, _) if !item.is_deleted() => {
             // The eviction needs the item unreferenced.
             drop(item);

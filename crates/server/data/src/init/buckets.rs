@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use oribi_config::CollectionPath;
-use oribi_config::{BucketStorage, compression, conflict, eviction};
+use oribi_config::{BucketStorage, compression, conflict, eviction, memory_tier};
 use oribi_config::{Settings, is_bucket_name};
 use oribi_engine::collections::ManifestChange;
 
@@ -97,6 +97,10 @@ impl InitBucket {
             options.compression = named("compression_mode", name, compression::mode_named)?;
             change.compression = Some(options.compression);
         }
+        if let Some(name) = &entry.memory_tier {
+            options.memory_tier = named("memory_tier", name, memory_tier::tier_named)?;
+            change.memory_tier = Some(options.memory_tier);
+        }
         if let Some(name) = &entry.durability_min {
             options.durability_min = named("durability_min", name, DurabilityMin::named)?;
             change.durability_min = Some(options.durability_min);
@@ -153,6 +157,7 @@ impl InitBucket {
             flush_enabled: change.flush_enabled.filter(|flag| *flag != bucket.is_flush_enabled()),
             flush_interval_ms: None,
             compression: change.compression.filter(|mode| *mode != bucket.compression_mode()),
+            memory_tier: change.memory_tier.filter(|tier| *tier != bucket.memory_tier()),
             durability_min: change.durability_min.filter(|level| *level != handle.durability_min()),
             max_ttl_s: change.max_ttl_s.filter(|seconds| *seconds != bucket.max_ttl_s()),
         }

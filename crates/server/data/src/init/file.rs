@@ -49,6 +49,7 @@ pub(super) struct FileBucket {
     pub(super) memory_quota_mib: Option<u64>,
     pub(super) eviction: Option<String>,
     pub(super) compression_mode: Option<String>,
+    pub(super) memory_tier: Option<String>,
     pub(super) conflict_resolution: Option<String>,
     pub(super) durability_min: Option<String>,
     pub(super) max_ttl_s: Option<u32>,

@@ -296,6 +296,7 @@ impl RestoreArgs {
             "bucketType",
             "evictionPolicy",
             "compressionMode",
+            "memoryTier",
             "conflictResolutionType",
             "durabilityMinLevel",
         ] {

@@ -74,10 +74,11 @@ pub struct OneBucket {
 }
 
 /// Every field of [`BucketArguments`].
-const CHANGES: [&str; 7] = [
+const CHANGES: [&str; 8] = [
     "memory_quota_mib",
     "eviction",
     "compression",
+    "memory_tier",
     "flush_interval_ms",
     "durability_min",
     "max_ttl",
@@ -95,6 +96,9 @@ pub struct BucketArguments {
     /// Whether values are compressed.
     #[arg(long, value_enum, help_heading = "Bucket")]
     compression: Option<Compression>,
+    /// What happens to values that are not used, before they are evicted.
+    #[arg(long, value_enum, help_heading = "Bucket")]
+    memory_tier: Option<MemoryTier>,
     /// Longest time until a write is on disk, in milliseconds.
     #[arg(long, value_name = "MS", help_heading = "Bucket")]
     flush_interval_ms: Option<u64>,
@@ -152,6 +156,14 @@ enum Compression {
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
+enum MemoryTier {
+    /// Cold values are evicted.
+    Off,
+    /// Cold values are compressed in memory first.
+    Dense,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
 enum ConflictResolution {
     /// The higher revision wins.
     Seqno,
@@ -172,10 +184,15 @@ impl BucketArguments {
             Compression::Passive => "passive",
             Compression::Active => "active",
         });
+        let tier = self.memory_tier.map(|tier| match tier {
+            MemoryTier::Off => "off",
+            MemoryTier::Dense => "dense",
+        });
         let fields = [
             ("ramQuotaMB", self.memory_quota_mib.map(|quota| quota.to_string())),
             ("evictionPolicy", eviction.map(str::to_owned)),
             ("compressionMode", compression.map(str::to_owned)),
+            ("memoryTier", tier.map(str::to_owned)),
             ("flushIntervalMs", self.flush_interval_ms.map(|interval| interval.to_string())),
             ("durabilityMinLevel", self.durability_min.clone()),
             ("maxTTL", self.max_ttl.map(|seconds| seconds.to_string())),

@@ -1,6 +1,6 @@
 //! `config`: the configuration of a bucket.
 
-use oribi_config::{compression, eviction};
+use oribi_config::{compression, eviction, memory_tier};
 use oribi_engine::Storage;
 use oribi_engine::compression::RATIO_MIN_PERCENT;
 
@@ -17,6 +17,7 @@ pub(super) fn write(writer: &mut StatWriter<'_>, handle: &BucketHandle) {
     writer.text("ep_bucket_type", if is_persistent { "persistent" } else { "ephemeral" });
     writer.text("ep_backend", handle.storage().kind());
     writer.text("ep_item_eviction_policy", eviction::stat_name(bucket.eviction()));
+    writer.text("ep_memory_tier", memory_tier::name_of(bucket.memory_tier()));
     writer.text("ep_compression_mode", compression::name_of(bucket.compression_mode()));
     let ratio = format!("{:.1}", RATIO_MIN_PERCENT as f64 / 100.0);
     writer.text("ep_min_compression_ratio", &ratio);

@@ -23,6 +23,13 @@ pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket, stats: &Bucket
     writer.number("ep_storedval_size", memory.item_bytes);
     writer.number("ep_item_num", stats.items + stats.tombstones);
     writer.number("ep_tombstones", stats.tombstones);
+    writer.number("ep_dense_num", memory.dense.values);
+    writer.number("ep_dense_plain_bytes", memory.dense.plain_bytes);
+    writer.number("ep_dense_bytes", memory.dense.dense_bytes);
+    writer.number("ep_dense_compressions", memory.compressions);
+    writer.number("ep_dense_inflations", memory.dense.inflations);
+    writer.number("ep_dense_dictionaries", memory.dense.dictionaries);
+    writer.number("ep_dense_dictionary_bytes", memory.dictionary_bytes);
     writer.number("ep_num_pager_runs", memory.pager_runs);
     writer.number("ep_bg_remaining_items", memory.fetch_queue);
     writer.number("ep_bg_fetch_joined", memory.fetches_joined);

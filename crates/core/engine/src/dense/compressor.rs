@@ -1,0 +1,243 @@
+//! Making values dense: which collections, with which dictionary, and when to train again.
+//!
+//! Owns: the newest dictionary of each collection and the verdict about it. A collection that the
+//! pager meets is sampled once. If a dictionary pays, its values become dense; else the collection
+//! is left alone for some minutes. Values that shrink less than the trial's did are a reason to
+//! train again; values of earlier dictionaries are recoded when the pager meets them, so an earlier
+//! dictionary ends. One pager's thread calls at a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use oribi_types::{CollectionId, Datatype, Timestamp};
+
+use super::dictionary::{DictionaryEncoder, DictionaryName};
+use super::training::Samples;
+use super::{DenseTier, Dictionary, MemoryTier};
+use crate::core::Core;
+use crate::hash_table::ScanCursor;
+use crate::item::{ItemRef, NewItem};
+use crate::limits::{DENSE_PLAIN_BYTES_MAX, DENSE_PLAIN_BYTES_MIN};
+
+/// Seconds after which a collection that does not compress is sampled again.
+const RECHECK_S: u32 = 600;
+
+/// Values after which the ratio is looked at, and the least time between two trainings in seconds.
+const WINDOW_VALUES: u64 = 4096;
+const RETRAIN_S: u32 = 60;
+
+/// The ratio has fallen when values take this many per cent of what the trial's took.
+const FALLEN_PERCENT: u64 = 125;
+
+/// Dictionaries of one collection that values may still name when it is trained again.
+const VERSIONS_MAX: usize = 3;
+
+/// Of the values of a window, so many per cent may stay as they are.
+const FAILED_PERCENT_MAX: u64 = 50;
+
+/// Groups of one vbucket that are sampled, and visits of vbuckets for one training.
+const SAMPLED_GROUPS: usize = 8;
+const SAMPLED_VBUCKETS: usize = 1024;
+
+/// Verdict about one collection.
+enum Verdict {
+    /// It does not pay; looked at again later.
+    LeftAlone {
+        until_s: u32,
+    },
+    Dense(DenseCollection),
+}
+
+struct DenseCollection {
+    encoder: DictionaryEncoder,
+    trained_s: u32,
+    /// Length of the trial's values, in per cent of their plain one.
+    trial_percent: u64,
+    window: Window,
+}
+
+/// Values since the ratio was looked at.
+#[derive(Default)]
+struct Window {
+    values: u64,
+    failed: u64,
+    plain_bytes: u64,
+    dense_bytes: u64,
+}
+
+/// What the pager knows about each collection of its bucket.
+#[derive(Default)]
+pub(crate) struct DenseCompressor {
+    collections: BTreeMap<CollectionId, Verdict>,
+    versions: BTreeMap<CollectionId, u32>,
+    /// A collection that was met and is not known yet, or has to be trained again.
+    untrained: Option<CollectionId>,
+    frame: Vec<u8>,
+}
+
+impl DenseCompressor {
+    /// The version in its dense form with the newest dictionary; `None` when it stays as it is.
+    pub(crate) fn densified(&mut self, tier: &DenseTier, item: &ItemRef) -> Option<ItemRef> {
+        let collection = item.key().collection;
+        let is_eligible = !item.is_deleted()
+            && !item.is_in_store_only()
+            && !item.datatype().contains(Datatype::SNAPPY)
+            && (DENSE_PLAIN_BYTES_MIN..=DENSE_PLAIN_BYTES_MAX).contains(&item.value_bytes());
+        if !is_eligible {
+            return None;
+        }
+        let found = match self.collections.get_mut(&collection) {
+            Some(Verdict::Dense(found)) => found,
+            Some(Verdict::LeftAlone { .. }) => return None,
+            None => {
+                self.untrained = Some(collection);
+                return None;
+            }
+        };
+        let slot = found.encoder.dictionary().slot();
+        if item.dictionary_slot() == Some(slot) {
+            return None;
+        }
+        let plain = match item.to_plain() {
+            Ok(plain) => plain,
+            Err(error) => {
+                tracing::error!("{error}; the document is left as it is");
+                return None;
+            }
+        };
+        let dense = found
+            .encoder
+            .compress(plain.value(), &mut self.frame)
+            .and_then(|frame| NewItem::dense(&plain, slot, frame, plain.value().len()))
+            .filter(|dense| dense.as_item().block_bytes() < plain.block_bytes());
+        let dense_bytes = dense.as_ref().map_or(plain.value().len(), |_| self.frame.len());
+        found.window.count(plain.value().len(), dense_bytes, dense.is_none());
+        if found.window.values >= WINDOW_VALUES {
+            if found.has_fallen() {
+                self.untrained = Some(collection);
+            }
+            found.window = Window::default();
+        }
+        let mut dense = dense?;
+        dense.copy_frequency(item);
+        tier.compressions.fetch_add(1, Ordering::Relaxed);
+        Some(dense.publish())
+    }
+
+    /// Trains a dictionary for the collection that was met without one, if there is one.
+    pub(crate) fn train(&mut self, core: &Core, now: Timestamp) {
+        let Some(collection) = self.untrained.take() else { return };
+        let tier = core.memory().dense();
+        if let Some(Verdict::Dense(found)) = self.collections.get(&collection)
+            && now.unix_s().saturating_sub(found.trained_s) < RETRAIN_S
+        {
+            return;
+        }
+        self.retire(tier);
+        let of_collection = |found: &Arc<Dictionary>| found.name().collection == collection;
+        let versions = tier.dictionaries.lock().iter().filter(|found| of_collection(found)).count();
+        let trained = (versions <= VERSIONS_MAX && tier.has_place(core.memory().quota_bytes()))
+            .then(|| self.trained(core, collection, now))
+            .flatten();
+        let verdict = match trained {
+            Some(trained) => Verdict::Dense(trained),
+            None => Verdict::LeftAlone { until_s: now.unix_s().saturating_add(RECHECK_S) },
+        };
+        self.collections.insert(collection, verdict);
+        self.retire(tier);
+        core.memory().report(0);
+    }
+
+    fn trained(
+        &mut self,
+        core: &Core,
+        collection: CollectionId,
+        now: Timestamp,
+    ) -> Option<DenseCollection> {
+        let tier = core.memory().dense();
+        let samples = sample(core, collection, now);
+        let mut trained = samples.train()?;
+        let version = self.versions.entry(collection).or_default();
+        *version += 1;
+        let name = DictionaryName { collection, version: *version };
+        let encoder = DictionaryEncoder::new(name, &mut trained, &tier.bytes)?;
+        tier.dictionaries.lock().push(Arc::clone(encoder.dictionary()));
+        let trial_percent = samples.trial_percent(&encoder)? as u64;
+        tracing::debug!(
+            bucket = core.name(),
+            dictionary = %name,
+            trial_percent,
+            "values of a collection become dense"
+        );
+        Some(DenseCollection {
+            encoder,
+            trained_s: now.unix_s(),
+            trial_percent,
+            window: Window::default(),
+        })
+    }
+
+    /// Looks again at collections that were left alone, and lets go of dictionaries without values.
+    /// A collection whose last dense value has gone begins anew.
+    pub(crate) fn review(&mut self, core: &Core, now: Timestamp) {
+        let tier = core.memory().dense();
+        let is_on = tier.tier() == MemoryTier::Dense;
+        self.collections.retain(|_, verdict| match verdict {
+            Verdict::LeftAlone { until_s } => now.unix_s() < *until_s,
+            Verdict::Dense(found) => {
+                let is_idle = now.unix_s().saturating_sub(found.trained_s) >= RECHECK_S || !is_on;
+                !(is_idle && found.encoder.dictionary().values() == 0)
+            }
+        });
+        self.retire(tier);
+    }
+
+    fn retire(&self, tier: &DenseTier) {
+        tier.retire_unused(|dictionary| {
+            matches!(
+                self.collections.get(&dictionary.name().collection),
+                Some(Verdict::Dense(found))
+                    if found.encoder.dictionary().slot() == dictionary.slot()
+            )
+        });
+    }
+}
+
+impl Window {
+    fn count(&mut self, plain_bytes: usize, dense_bytes: usize, is_failed: bool) {
+        self.values += 1;
+        self.failed += u64::from(is_failed);
+        self.plain_bytes += plain_bytes as u64;
+        self.dense_bytes += dense_bytes as u64;
+    }
+}
+
+impl DenseCollection {
+    /// True when the window's values shrank less than the trial's.
+    fn has_fallen(&self) -> bool {
+        let Window { values, failed, plain_bytes, dense_bytes } = self.window;
+        dense_bytes * 100 * 100 > plain_bytes * self.trial_percent * FALLEN_PERCENT
+            || failed * 100 > values * FAILED_PERCENT_MAX
+    }
+}
+
+/// Values of a collection from all over the bucket.
+fn sample(core: &Core, collection: CollectionId, now: Timestamp) -> Samples {
+    let vbuckets = core.vbuckets();
+    let mut samples = Samples::default();
+    let mut cursors = vec![ScanCursor::default(); vbuckets.len()];
+    let mut complete = vec![false; vbuckets.len()];
+    for visit in 0..SAMPLED_VBUCKETS.max(vbuckets.len()) {
+        let at = visit % vbuckets.len();
+        if samples.is_full() || complete.iter().all(|complete| *complete) {
+            break;
+        }
+        if !complete[at] {
+            let cursor = &mut cursors[at];
+            let wish = (collection, now);
+            complete[at] = vbuckets[at].sample_values(wish, cursor, SAMPLED_GROUPS, &mut samples);
+        }
+    }
+    samples
+}

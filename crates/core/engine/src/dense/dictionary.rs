@@ -1,0 +1,287 @@
+//! Dictionaries of dense values: where they are, who needs them, and how a value is inflated.
+//!
+//! Owns: the process's table of dictionaries and the count of blocks that name each. Invariants:
+//! 1. A block of a dense value names its dictionary by slot. It is counted before it can be found,
+//!    and until the last reference to it is given up. So whoever has a reference finds the
+//!    dictionary in its slot.
+//! 2. Only the owner of a dictionary makes new values with it. When it has stopped, the count only
+//!    falls, and a slot whose count is zero is free.
+//! 3. Nothing longer than the stated length is ever written, and a frame that does not inflate to
+//!    exactly that length is an error.
+//!
+//! Frames are Zstandard's without the four bytes that say so. They name the dictionary by one byte,
+//! which the decoder compares, so another dictionary in the slot is an error as well.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use oribi_types::CollectionId;
+use parking_lot::Mutex;
+use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, DParameter, FrameFormat};
+
+use crate::block_arena;
+use crate::limits::{DENSE_DICTIONARIES_MAX, DENSE_PLAIN_BYTES_MAX};
+
+/// Zstandard's level: the fastest whose ratio with a dictionary is within some per cent of the best.
+const LEVEL: i32 = 1;
+
+/// First bytes of every frame, which are not kept.
+const FRAME_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// A dictionary has its number behind its own magic.
+const NUMBER_AT: std::ops::Range<usize> = 4..8;
+
+/// Numbers that a frame names in one byte; 0 names nothing.
+const NUMBERS: u32 = 255;
+
+static SLOTS: [ArcSwapOption<Dictionary>; DENSE_DICTIONARIES_MAX] =
+    [const { ArcSwapOption::const_empty() }; DENSE_DICTIONARIES_MAX];
+
+/// Held while a slot is taken or given back.
+static ALLOCATION: Mutex<()> = Mutex::new(());
+
+/// Dictionaries made by this process.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+/// A dictionary as messages name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DictionaryName {
+    pub collection: CollectionId,
+    /// 1 is the first of the collection since the bucket was opened.
+    pub version: u32,
+}
+
+impl fmt::Display for DictionaryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dictionary {} of collection {:#x}", self.version, self.collection.0)
+    }
+}
+
+/// Why a dense value cannot be shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DenseError {
+    #[error("a dense value names the dictionary in slot {slot}, which is missing")]
+    Missing { slot: u16 },
+    #[error("a dense value of {dictionary} does not inflate to its {plain_bytes} bytes")]
+    Damaged { dictionary: DictionaryName, plain_bytes: usize },
+}
+
+/// Bytes outside the arena that count in a bucket's quota and in the process's bound.
+struct CountedBytes {
+    account: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl CountedBytes {
+    /// `None`, and nothing is counted, when the process has no memory left.
+    fn take(account: &Arc<AtomicU64>, bytes: usize) -> Option<CountedBytes> {
+        let bytes = bytes as u64;
+        block_arena::take_outside(bytes).then(|| {
+            account.fetch_add(bytes, Ordering::Relaxed);
+            CountedBytes { account: Arc::clone(account), bytes }
+        })
+    }
+}
+
+impl Drop for CountedBytes {
+    fn drop(&mut self) {
+        self.account.fetch_sub(self.bytes, Ordering::Relaxed);
+        block_arena::return_outside(self.bytes);
+    }
+}
+
+/// What inflates the values of one training.
+pub(crate) struct Dictionary {
+    name: DictionaryName,
+    slot: u16,
+    decoder: DDict<'static>,
+    /// Blocks that name it, and the sums of their values' lengths.
+    values: AtomicU64,
+    plain_bytes: AtomicU64,
+    dense_bytes: AtomicU64,
+    inflations: AtomicU64,
+    /// Its bucket is gone; the last value gives the slot back.
+    is_orphan: AtomicBool,
+    _memory: CountedBytes,
+}
+
+impl Dictionary {
+    pub(crate) fn name(&self) -> DictionaryName {
+        self.name
+    }
+
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    pub(crate) fn values(&self) -> u64 {
+        self.values.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn plain_bytes(&self) -> u64 {
+        self.plain_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn dense_bytes(&self) -> u64 {
+        self.dense_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn inflations(&self) -> u64 {
+        self.inflations.load(Ordering::Relaxed)
+    }
+
+    /// Gives the slot back if no block names it. The owner makes no values with it any more.
+    pub(crate) fn retire_unused(&self) -> bool {
+        let _one_at_a_time = ALLOCATION.lock();
+        let is_unused = self.values.load(Ordering::SeqCst) == 0;
+        let slot = &SLOTS[usize::from(self.slot)];
+        // An orphan may have been retired by its last value.
+        if is_unused && slot.load().as_ref().is_some_and(|it| std::ptr::eq(Arc::as_ptr(it), self)) {
+            slot.store(None);
+        }
+        is_unused
+    }
+
+    /// The owner is gone: the slot is given back when no block names it any more.
+    pub(crate) fn orphan(&self) {
+        self.is_orphan.store(true, Ordering::SeqCst);
+        self.retire_unused();
+    }
+}
+
+/// Counts one more block that names the dictionary.
+///
+/// # Panics
+/// When there is no such dictionary: the maker of a block has it, or has a block that names it.
+pub(crate) fn count_value(slot: u16, plain_bytes: usize, dense_bytes: usize) {
+    let found = SLOTS.get(usize::from(slot)).map(ArcSwapOption::load);
+    let dictionary = found.as_deref().and_then(Option::as_ref);
+    let dictionary = dictionary.expect("a new block's dictionary is in its slot (1)");
+    dictionary.values.fetch_add(1, Ordering::Relaxed);
+    dictionary.plain_bytes.fetch_add(plain_bytes as u64, Ordering::Relaxed);
+    dictionary.dense_bytes.fetch_add(dense_bytes as u64, Ordering::Relaxed);
+}
+
+/// The last reference to a block that names the dictionary was given up.
+#[cold]
+pub(crate) fn release_value(slot: u16, plain_bytes: usize, dense_bytes: usize) {
+    let Some(slot) = SLOTS.get(usize::from(slot)) else { return };
+    if let Some(dictionary) = slot.load().as_ref() {
+        dictionary.plain_bytes.fetch_sub(plain_bytes as u64, Ordering::Relaxed);
+        dictionary.dense_bytes.fetch_sub(dense_bytes as u64, Ordering::Relaxed);
+        let before = dictionary.values.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "a block is counted once (1)");
+        if before == 1 && dictionary.is_orphan.load(Ordering::SeqCst) {
+            dictionary.retire_unused();
+        }
+    }
+}
+
+/// A thread's decoder and the place for one value.
+struct Inflation {
+    decoder: DCtx<'static>,
+    plain: Box<[u8; DENSE_PLAIN_BYTES_MAX]>,
+}
+
+impl Inflation {
+    fn new() -> Inflation {
+        let mut decoder = DCtx::create();
+        let set = decoder.set_parameter(DParameter::Format(FrameFormat::Magicless));
+        debug_assert!(set.is_ok(), "the decoder reads frames without their magic");
+        Inflation { decoder, plain: Box::new([0; DENSE_PLAIN_BYTES_MAX]) }
+    }
+}
+
+thread_local! {
+    static INFLATION: RefCell<Option<Inflation>> = const { RefCell::new(None) };
+    static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
+}
+
+/// Shows a value inflated, in scratch of this thread.
+///
+/// # Errors
+/// [`DenseError`].
+pub(crate) fn with_inflated<R>(
+    slot: u16,
+    frame: &[u8],
+    plain_bytes: usize,
+    show: impl FnOnce(&[u8]) -> R,
+) -> Result<R, DenseError> {
+    let found = SLOTS.get(usize::from(slot)).map(ArcSwapOption::load);
+    let Some(dictionary) = found.as_deref().and_then(Option::as_ref) else {
+        return Err(DenseError::Missing { slot });
+    };
+    let damaged = DenseError::Damaged { dictionary: dictionary.name, plain_bytes };
+    dictionary.inflations.fetch_add(1, Ordering::Relaxed);
+    INFLATION.with_borrow_mut(|inflation| {
+        let Inflation { decoder, plain } = inflation.get_or_insert_with(Inflation::new);
+        let plain = plain.get_mut(..plain_bytes).ok_or(damaged)?;
+        match decoder.decompress_using_ddict(plain, frame, &dictionary.decoder) {
+            Ok(written) if written == plain_bytes => Ok(show(plain)),
+            _ => Err(damaged),
+        }
+    })
+}
+
+/// What makes dense values of a collection: its newest dictionary.
+pub(crate) struct DictionaryEncoder {
+    dictionary: Arc<Dictionary>,
+    encoder: CDict<'static>,
+    _memory: CountedBytes,
+}
+
+impl DictionaryEncoder {
+    /// Publishes a trained dictionary; its memory counts in `account`. `None` when the process has
+    /// no slot or no memory left.
+    pub(crate) fn new(
+        name: DictionaryName,
+        trained: &mut [u8],
+        account: &Arc<AtomicU64>,
+    ) -> Option<DictionaryEncoder> {
+        let number = 1 + (MADE.fetch_add(1, Ordering::Relaxed) % u64::from(NUMBERS)) as u32;
+        trained.get_mut(NUMBER_AT)?.copy_from_slice(&number.to_le_bytes());
+        let encoder = CDict::create(trained, LEVEL);
+        let memory = CountedBytes::take(account, encoder.sizeof())?;
+        let decoder = DDict::create(trained);
+        let decoder_memory = CountedBytes::take(account, decoder.sizeof())?;
+        let _one_at_a_time = ALLOCATION.lock();
+        let slot = SLOTS.iter().position(|slot| slot.load().is_none())?;
+        let dictionary = Arc::new(Dictionary {
+            name,
+            slot: u16::try_from(slot).ok()?,
+            decoder,
+            values: AtomicU64::new(0),
+            plain_bytes: AtomicU64::new(0),
+            dense_bytes: AtomicU64::new(0),
+            inflations: AtomicU64::new(0),
+            is_orphan: AtomicBool::new(false),
+            _memory: decoder_memory,
+        });
+        SLOTS[slot].store(Some(Arc::clone(&dictionary)));
+        Some(DictionaryEncoder { dictionary, encoder, _memory: memory })
+    }
+
+    pub(crate) fn dictionary(&self) -> &Arc<Dictionary> {
+        &self.dictionary
+    }
+
+    /// The frame of a value in `scratch`; `None` when the value is too long.
+    pub(crate) fn compress<'s>(&self, plain: &[u8], scratch: &'s mut Vec<u8>) -> Option<&'s [u8]> {
+        if plain.len() > DENSE_PLAIN_BYTES_MAX {
+            return None;
+        }
+        scratch.clear();
+        scratch.reserve(zstd::zstd_safe::compress_bound(plain.len()));
+        ENCODER.with_borrow_mut(|context| {
+            let context = context.get_or_insert_with(CCtx::create);
+            context.compress_using_cdict(scratch, plain, &self.encoder).ok()
+        })?;
+        scratch.strip_prefix(&FRAME_MAGIC)
+    }
+}
+
+#[cfg(test)]
+mod tests;
