@@ -233,10 +233,18 @@ pub(crate) fn check_replicas_stay(
     }
 }
 
-/// The minimum durability in a form.
-fn durability_min(form: &FormFields) -> Result<Option<DurabilityMin>, HttpRejection> {
+/// The minimum durability in a form. Replicas acknowledge no writes yet, so a bucket that
+/// `has_replicas` has none.
+pub(crate) fn durability_min(
+    form: &FormFields,
+    has_replicas: bool,
+) -> Result<Option<DurabilityMin>, HttpRejection> {
     let Some(name) = form.get("durabilityMinLevel") else { return Ok(None) };
     match DurabilityMin::named(name) {
+        Some(level) if has_replicas && level != DurabilityMin::None => {
+            let message = "A bucket with replicas has none: replicas acknowledge no writes yet";
+            Err(field_error("durabilityMinLevel", message).into())
+        }
         Some(level) => Ok(Some(level)),
         None => {
             let names = DURABILITY_MIN_NAMES.join(", ");
@@ -362,7 +370,8 @@ fn new_bucket(
             field_error("conflictResolutionType", &format!("conflictResolutionType can be {names}"))
         })?;
     }
-    if let Some(level) = durability_min(form)? {
+    let has_replicas = options.replicas.is_some_and(|replicas| replicas > 0);
+    if let Some(level) = durability_min(form, has_replicas)? {
         options.durability_min = level;
     }
     options.max_ttl_s = max_ttl_s(form)?.unwrap_or(0);

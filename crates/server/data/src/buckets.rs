@@ -51,7 +51,7 @@ use crate::diagnostics::counters::OperationTotals;
 use crate::diagnostics::counters::bucket::BucketOperations;
 use crate::replication::ReplicationLinks;
 
-use durability::DurabilityMinCell;
+use durability::{DurabilityMinCell, DurableMajority};
 use file::{BUCKET_FILE, BucketFile, MIB};
 pub(crate) use handle::CLEAN_SHUTDOWN_FILE;
 
@@ -486,6 +486,7 @@ impl Buckets {
         }
         let place = (Some(directory), file.replicas);
         let handle = self.register(config, (store, kind), place, was_clean, true)?;
+        handle.set_replicas(file.replicas.unwrap_or(0));
         handle.bucket.set_compression_mode(compression);
         handle.bucket.set_memory_tier(memory_tier);
         handle.set_conflict_resolution(conflict_resolution);
@@ -540,6 +541,7 @@ impl Buckets {
             producers: Default::default(),
             conflict_resolution: OnceLock::new(),
             durability_min: DurabilityMinCell::default(),
+            durable_majority: DurableMajority::default(),
             has_own_flush_interval: AtomicBool::new(false),
             emptied_ns: AtomicU64::new(0),
             directory,

@@ -401,12 +401,13 @@ impl VBucket {
     }
 
     /// Forgets everything, durable or not, and is dead: it serves, flushes and applies nothing,
-    /// whatever the store still has. No flush is under way. Returns the state of an empty copy,
-    /// which keeps its promise.
+    /// whatever the store still has. No flush is under way. Returns the state of an empty copy. It
+    /// keeps its promise, and it is not intact: it lacks what it has acknowledged.
     pub(crate) fn give_up_copy(&self) -> VbucketState {
         let promised_epoch = self.copy_state.lock().promised_epoch;
         let phase = VbucketPhase::Dead;
-        let state = VbucketState { phase, promised_epoch, ..VbucketState::empty() };
+        let is_intact = false;
+        let state = VbucketState { phase, promised_epoch, is_intact, ..VbucketState::empty() };
         let (streams, dropped, pending, cleared) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();

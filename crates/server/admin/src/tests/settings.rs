@@ -1,8 +1,10 @@
 //! Settings of managers and tools, written and read back.
 
+use oribi_server::buckets::DurabilityMin;
 use serde_json::Value;
 
 use super::Fixture;
+use crate::message::FormFields;
 
 // Compat (Admin HTTP): `POST /pools/default`
 #[test]
@@ -47,6 +49,20 @@ fn nodes_say_how_they_are_configured() {
         assert_eq!(node["configuredHostname"], expected, "{path}");
         assert_eq!(node["serverGroup"], "Group 1", "{path}");
     }
+}
+
+// Compat (Differences): Durability with replicas
+#[test]
+fn buckets_with_replicas_have_no_minimum_durability() {
+    let level = |form: &str, has_replicas| {
+        let form = FormFields::parse(form).expect("a form");
+        crate::buckets::durability_min(&form, has_replicas).ok()
+    };
+    let majority = "durabilityMinLevel=majority";
+    assert_eq!(level(majority, true), None);
+    assert_eq!(level(majority, false), Some(Some(DurabilityMin::Majority)));
+    assert_eq!(level("durabilityMinLevel=none", true), Some(Some(DurabilityMin::None)));
+    assert_eq!(level("name=x", true), Some(None));
 }
 
 // Compat (Buckets over HTTP): `durabilityMinLevel`

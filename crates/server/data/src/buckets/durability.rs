@@ -41,6 +41,27 @@ impl DurabilityMin {
     }
 }
 
+/// Copies that a durable write to a bucket waits for: a majority of those that the bucket asks for.
+#[derive(Debug)]
+pub(super) struct DurableMajority(AtomicU8);
+
+impl Default for DurableMajority {
+    fn default() -> DurableMajority {
+        DurableMajority(AtomicU8::new(1))
+    }
+}
+
+impl DurableMajority {
+    pub(super) fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The bucket asks for `replicas` copies besides the active one.
+    pub(super) fn set_replicas(&self, replicas: u8) {
+        self.0.store((replicas + 1) / 2 + 1, Ordering::Relaxed);
+    }
+}
+
 /// The level of an open bucket, which may change.
 #[derive(Debug, Default)]
 pub(super) struct DurabilityMinCell(AtomicU8);
@@ -60,7 +81,17 @@ impl DurabilityMinCell {
 
 #[cfg(test)]
 mod tests {
-    use super::{DURABILITY_MIN_NAMES, DurabilityMin, DurabilityMinCell};
+    use super::{DURABILITY_MIN_NAMES, DurabilityMin, DurabilityMinCell, DurableMajority};
+
+    #[test]
+    fn majorities_are_of_all_configured_copies() {
+        let majority = DurableMajority::default();
+        let of = |replicas| {
+            majority.set_replicas(replicas);
+            majority.get()
+        };
+        assert_eq!((0..4).map(of).collect::<Vec<u8>>(), [1, 2, 2, 3]);
+    }
 
     #[test]
     fn every_level_has_its_name_and_its_place() {

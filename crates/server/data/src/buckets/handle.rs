@@ -17,7 +17,7 @@ use oribi_system::data_file::write_atomically;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-use super::durability::DurabilityMinCell;
+use super::durability::{DurabilityMinCell, DurableMajority};
 use super::{BucketCopies, DurabilityMin};
 use crate::buckets::dcp_registry::DcpProducers;
 use crate::buckets::range_scans::RangeScans;
@@ -47,6 +47,7 @@ pub struct BucketHandle {
     /// Set once, when the bucket is opened; resolution is by revision while it is unset.
     pub(super) conflict_resolution: OnceLock<ConflictResolution>,
     pub(super) durability_min: DurabilityMinCell,
+    pub(super) durable_majority: DurableMajority,
     /// The bucket has its own flush interval and does not follow the server's.
     pub(super) has_own_flush_interval: AtomicBool,
     /// When the bucket was last emptied, in nanoseconds of Unix time; 0 for never.
@@ -85,6 +86,16 @@ impl BucketHandle {
     /// Where documents are kept.
     pub fn storage(&self) -> &BucketStorage {
         &self.storage
+    }
+
+    /// Copies that a durable write waits for: 1 when the bucket has no replicas.
+    pub fn durable_majority(&self) -> u8 {
+        self.durable_majority.get()
+    }
+
+    /// The bucket asks for `replicas` copies of each vbucket besides the active one.
+    pub(crate) fn set_replicas(&self, replicas: u8) {
+        self.durable_majority.set_replicas(replicas);
     }
 
     /// How the bucket resolves conflicts between versions from different clusters.

@@ -165,11 +165,26 @@ impl<'a> Request<'a> {
         level.needs_persistence()
     }
 
-    /// Refuses a write that would wait for the store when too many writes of the connection already
-    /// do. Handlers call this before the write.
+    /// Refuses a durable write that the copies of its vbucket cannot acknowledge, and one that would
+    /// wait for the store when too many writes of the connection already do. Handlers call this
+    /// before the write.
     #[inline(always)]
     pub fn admit_durable(&mut self) -> Result<(), Rejection> {
+        if self.infos.durability.is_some() { self.admit_level() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn admit_level(&mut self) -> Result<(), Rejection> {
+        const TOO_FEW: &str =
+            "the bucket asks for replicas, and no replica acknowledges writes yet";
         const TOO_MANY: &str = "too many writes of this connection wait for the store";
+        let level = self.infos.durability.map_or(DurabilityLevel::None, |asked| asked.level);
+        if level != DurabilityLevel::None && self.handle().durable_majority() > 1 {
+            // Another node may have the active copy, and the client has to ask it.
+            let document = self.locate()?;
+            self.bucket().serving_vbucket(document.vbid(self))?;
+            return Err(Rejection::Because(Status::DurabilityImpossible, TOO_FEW));
+        }
         if self.waits_for_store() && self.state.deferred.writes_or_new().next_position().is_none() {
             return Err(Rejection::Because(Status::Etmpfail, TOO_MANY));
         }

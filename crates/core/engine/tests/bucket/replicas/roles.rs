@@ -148,9 +148,9 @@ fn a_copy_that_was_not_loaded_begins_anew() {
     assert_eq!((phase(&reopened), high(&reopened)), (VbucketPhase::Replica, Seqno(0)));
 }
 
-// The store does not know this promise by itself: nothing else writes it yet.
+// A copy that forgot what it acknowledged could have decided an election.
 #[test]
-fn an_emptied_copy_keeps_its_promise() {
+fn an_emptied_copy_keeps_only_its_promise() {
     let disk = Arc::new(MemoryMedium::default());
     let promised_epoch = CopiesEpoch(7);
     let phase = VbucketPhase::Replica;
@@ -159,11 +159,16 @@ fn an_emptied_copy_keeps_its_promise() {
     MemoryStore::on(Arc::clone(&disk)).commit(&[batch]).expect("committed");
     let bucket = reopened(&disk);
     bucket.empty_replica(VB).expect("it is emptied");
+    let standing = bucket.vbucket(VB).map(|it| (it.copy_standing().promised, it.copy_standing()));
+    let is_intact = standing.map(|(promised, standing)| (promised, standing.is_intact));
+    assert_eq!(is_intact, Some((promised_epoch, false)), "it lacks what it acknowledged");
     apply(&bucket, &[&document("a", 1)], (1, true)).expect("applied");
     bucket.flush_step().expect("the store is sound");
     let states = MemoryStore::on(disk).vbucket_states().expect("read");
     let stored = states.iter().find(|(vbid, _)| *vbid == VB).map(|(_, state)| state);
-    assert_eq!(stored.map(|state| state.promised_epoch), Some(promised_epoch));
+    assert_eq!(stored.map(|it| (it.promised_epoch, it.is_intact)), Some((promised_epoch, false)));
+    bucket.record_epoch(VB, promised_epoch).expect("the store is sound");
+    assert!(bucket.vbucket(VB).is_some_and(|it| it.copy_standing().is_intact), "it caught up");
 }
 
 // The copy's pending version was committed over the newer one of the stream.

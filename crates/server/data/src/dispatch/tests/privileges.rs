@@ -43,7 +43,7 @@ fn needs(opcode: Opcode) -> Option<Needs> {
         Op::Noop | Op::Version | Op::Quit | Op::Quitq => Nothing,
         Op::SelectBucket | Op::ListBuckets | Op::GetClusterConfig => Authentication,
         Op::Verbosity => Administration,
-        Op::Get | Op::Getq | Op::Getk | Op::Getkq => Key(&[Read]),
+        Op::Get | Op::Getq | Op::Getk | Op::Getkq | Op::GetReplica => Key(&[Read]),
         Op::Set | Op::Setq | Op::Replace | Op::Replaceq => Key(&[Upsert]),
         Op::Append | Op::Appendq | Op::Prepend | Op::Prependq | Op::Touch => Key(&[Upsert]),
         Op::Add | Op::Addq => Key(&[Insert]),

@@ -128,3 +128,40 @@ fn copies_answer_observations() {
     assert_eq!(super::observing::observe(&mut client, &[b"k"]), [(1, cas)]);
     assert_eq!(seqnos(&client.ask(&asked).value), (1, 1));
 }
+
+// Compat (Differences): Durability with replicas
+// A single node acknowledged "majority" for copies that had not seen the write.
+#[test]
+fn durable_writes_without_enough_copies_are_impossible() {
+    let mut client = Client::modern();
+    assert_eq!(client.set(b"k", b"1").status, Status::Success);
+    client.harness.bucket().set_replicas(1);
+    let levels = [
+        DurabilityLevel::Majority,
+        DurabilityLevel::MajorityAndPersistOnMaster,
+        DurabilityLevel::PersistToMajority,
+    ];
+    for level in levels {
+        let mut framing = Vec::new();
+        oribi_protocol::frame_info::encode_durability(level, None, &mut framing);
+        let set = RequestParts {
+            framing: &framing,
+            extras: &SET_EXTRAS,
+            value: b"2",
+            ..about(Opcode::Set, b"k")
+        };
+        assert_eq!(client.ask(&set).status, Status::DurabilityImpossible, "{level:?}");
+        let delete = RequestParts { framing: &framing, ..about(Opcode::Delete, b"k") };
+        assert_eq!(client.ask(&delete).status, Status::DurabilityImpossible, "{level:?}");
+        become_replica(&client);
+        assert_eq!(client.ask(&set).status, Status::NotMyVbucket, "{level:?}");
+        promote(&client);
+    }
+    assert_eq!(client.get(b"k").value, b"1", "nothing was written");
+    assert_eq!(client.set(b"k", b"3").status, Status::Success);
+    client.harness.bucket().set_replicas(0);
+    let mut framing = Vec::new();
+    oribi_protocol::frame_info::encode_durability(levels[0], None, &mut framing);
+    let delete = RequestParts { framing: &framing, ..about(Opcode::Delete, b"k") };
+    assert_eq!(client.ask(&delete).status, Status::Success, "one copy is a majority of one");
+}
