@@ -4,7 +4,8 @@
 //! and how far tombstones were purged. A reader that knows only the default collection also needs
 //! the last seqno of that collection, because its snapshot must end at a change that it gets. The
 //! vbucket knows that seqno while no commit is under way. So a scan for such a reader begins again
-//! if a commit came in between, and keeps its flusher from committing after some tries. A bucket in
+//! if a commit came in between, and keeps its flusher from committing after some tries. A flush
+//! empties memory before the store, so no scan begins during one. A bucket in
 //! memory has no store: its scan is one of the hash table, see [`VBucket::memory_snapshot`].
 
 use std::cell::RefCell;
@@ -59,6 +60,10 @@ impl Backfiller {
         };
         if core.config().storage == Storage::Memory {
             return Ok(scan().show_memory(start));
+        }
+        // The store may have what a flush has removed from memory only.
+        if core.ownership_changes().settled().is_none() {
+            return Ok(false);
         }
         for attempt in 0..=TRIES {
             let mut no_commit = (attempt == TRIES).then(|| flushers.hold(first.vbid));

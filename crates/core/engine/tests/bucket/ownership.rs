@@ -14,7 +14,7 @@ use oribi_engine::{
 use oribi_storage::conformance::take_over;
 use oribi_storage::{
     KvStore, Ownership, PartVisitor, Record, RecordVisitor, ReserveMemory, SharedMedium,
-    SharedMemoryStore, SharedStore, StoreError, StoreMaintenance, VbBatch, forward,
+    SharedMemoryStore, SharedStore, StoreError, StoreMaintenance, VbBatch, VbucketState, forward,
 };
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use super::{NOW, VB, config, done, entropy, key, set};
 use crate::operations_by_vbid::OperationsByVbid;
 
-const ALL: [Vbid; 4] = [Vbid(0), Vbid(1), Vbid(2), Vbid(3)];
+pub(super) const ALL: [Vbid; 4] = [Vbid(0), Vbid(1), Vbid(2), Vbid(3)];
 
 pub(super) fn node(store: Arc<dyn KvStore>) -> Arc<Bucket> {
     Bucket::open(config(), store, entropy(), false).expect("the bucket opens")
@@ -40,7 +40,7 @@ fn is_elsewhere(bucket: &Bucket, vbid: Vbid, name: &str) -> bool {
         && written == MutationOutcome::Refused(OperationRejection::NotMyVbucket)
 }
 
-fn load_all(bucket: &Bucket) {
+pub(super) fn load_all(bucket: &Bucket) {
     while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
 }
 
@@ -238,6 +238,7 @@ pub(super) struct Interrupted {
     inner: SharedMemoryStore,
     now: Mutex<Option<Action>>,
     before_scan: Mutex<Option<Action>>,
+    before_drop: Mutex<Option<(Vbid, Action)>>,
     in_take_over: Mutex<Option<Action>>,
     /// A write by an earlier owner that the next takeover finds.
     overtaken: Mutex<Vec<Vbid>>,
@@ -250,6 +251,7 @@ impl Interrupted {
             inner,
             now: Mutex::default(),
             before_scan: Mutex::default(),
+            before_drop: Mutex::default(),
             in_take_over: Mutex::default(),
             overtaken: Mutex::default(),
         })
@@ -257,6 +259,10 @@ impl Interrupted {
 
     pub(super) fn next(&self, action: impl FnOnce() + Send + 'static) {
         *self.now.lock() = Some(Box::new(action));
+    }
+
+    pub(super) fn before_drop(&self, vbid: Vbid, action: impl FnOnce() + Send + 'static) {
+        *self.before_drop.lock() = Some((vbid, Box::new(action)));
     }
 
     fn interrupt(&self) {
@@ -308,7 +314,13 @@ impl KvStore for Interrupted {
 }
 
 impl StoreMaintenance for Interrupted {
-    forward!(inner: purge_collection, drop_vbucket, compact, stats);
+    forward!(inner: purge_collection, compact, stats);
+
+    fn drop_vbucket(&self, vbid: Vbid, next: Option<&VbucketState>) -> Result<(), StoreError> {
+        let planned = self.before_drop.lock().take_if(|(dropped, _)| *dropped == vbid);
+        planned.into_iter().for_each(|(_, action)| action());
+        self.inner.drop_vbucket(vbid, next)
+    }
 }
 
 impl SharedStore for Interrupted {

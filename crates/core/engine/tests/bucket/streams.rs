@@ -2,6 +2,7 @@
 //! random lives.
 
 mod cut_short;
+mod flushes;
 mod large_records;
 
 use std::cell::{Cell, RefCell};
