@@ -408,6 +408,8 @@ impl BucketIndexes {
 
     /// Ends the feed and all entries.
     fn end(self, reason: &str) {
+        // The feed may be at work on a large document.
+        self.built.values().flatten().for_each(|index| index.entries.cancel());
         if let Some(consumer) = &self.consumer {
             consumer.stop();
         }

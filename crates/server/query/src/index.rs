@@ -4,4 +4,4 @@
 //! the entries of a document. `compile::index_access` chooses the part that a statement reads.
 
 pub mod document_index;
-mod encoded_keys;
+pub mod encoded_keys;

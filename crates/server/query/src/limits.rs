@@ -35,6 +35,13 @@ pub(crate) const REGEX_CACHE_BYTES_MAX: usize = 256 << 10;
 /// text.
 pub(crate) const REGEX_STEPS_MAX: usize = 1 << 30;
 
+/// Work on one document for one index, in checks of [`TURNS_BETWEEN_CHECKS`] turns: a million
+/// turns, which take a second or some. A document of 20 MB is walked with a fiftieth.
+pub(crate) const INDEX_CHECKS_MAX: u32 = 4 << 10;
+
+/// Memory for the values and entries of one document in one index.
+pub(crate) const INDEX_EVALUATION_BYTES_MAX: usize = 64 << 20;
+
 /// Compiled patterns that a statement keeps.
 pub(crate) const PATTERNS_MAX: usize = 16;
 

@@ -1,7 +1,9 @@
 //! What a running statement has: its parameters, its memory, its deadline, and its caches.
 //!
 //! One thread runs a statement. Whatever it keeps, it reserves first (5500); long loops call
-//! `turn`, which ends the statement at its deadline or when its client is gone (1080, 1181).
+//! `turn`, which ends the statement at its deadline or when its client is gone (1080, 1181). The
+//! keys of an index have no deadline: their work is limited by its amount, so that a document has
+//! the same entries each time.
 
 pub mod memory;
 pub mod patterns;
@@ -56,6 +58,9 @@ pub struct Runtime<'a> {
     scratch: Cell<usize>,
     values_bytes: Arc<AtomicUsize>,
     turns: Cell<u32>,
+    /// Checks that are left, if the amount of work is limited.
+    checks_left: Cell<Option<u32>>,
+    is_exhausted: Cell<bool>,
     numbers: Cell<u64>,
     subqueries: RefCell<Vec<Option<QueryValue>>>,
     patterns: RefCell<PatternCache>,
@@ -92,6 +97,8 @@ impl<'a> Runtime<'a> {
             scratch: Cell::new(0),
             values_bytes: Arc::default(),
             turns: Cell::new(0),
+            checks_left: Cell::new(None),
+            is_exhausted: Cell::new(false),
             numbers: Cell::new(0),
             subqueries: RefCell::default(),
             patterns: RefCell::default(),
@@ -153,12 +160,27 @@ impl<'a> Runtime<'a> {
         self.numbers.get()
     }
 
+    /// Limits the work to so many checks from now on.
+    pub fn limit_work(&self, checks: u32) {
+        self.checks_left.set(Some(checks));
+    }
+
+    /// Whether the limit of work has ended it.
+    pub fn is_exhausted(&self) -> bool {
+        self.is_exhausted.get()
+    }
+
+    fn exhausted(&self) -> Box<QueryError> {
+        self.is_exhausted.set(true);
+        QueryError::evaluation("The keys of an index take too much work")
+    }
+
     /// One turn of a loop.
     #[inline]
     pub fn turn(&self) -> Result<()> {
         let turns = self.turns.get() + 1;
         self.turns.set(turns % TURNS_BETWEEN_CHECKS);
-        if turns < TURNS_BETWEEN_CHECKS { Ok(()) } else { self.check_deadline() }
+        if turns < TURNS_BETWEEN_CHECKS { Ok(()) } else { self.spend(1) }
     }
 
     /// Counts work on so many bytes as the turns that it takes.
@@ -175,6 +197,16 @@ impl<'a> Runtime<'a> {
             return Ok(());
         }
         self.turns.set(0);
+        self.spend(turns / TURNS_BETWEEN_CHECKS as usize)
+    }
+
+    /// Checks the deadline after work that takes so many checks.
+    fn spend(&self, checks: usize) -> Result<()> {
+        if let Some(left) = self.checks_left.get() {
+            let checks = u32::try_from(checks).unwrap_or(u32::MAX);
+            let left = left.checked_sub(checks).ok_or_else(|| self.exhausted())?;
+            self.checks_left.set(Some(left));
+        }
         self.check_deadline()
     }
 

@@ -112,6 +112,7 @@ impl FedIndex {
 
     /// The same for an index whose definition was dropped.
     pub fn end(&self, reason: &str) {
+        self.entries.cancel();
         self.change(BuildState::Dropped, reason);
         self.entries.clear();
     }

@@ -19,8 +19,8 @@ use oribi_engine::dcp::{
     ChangedDocument, StreamChange, StreamEndReason, StreamFilter, StreamOpenError, StreamOptions,
     StreamRequest, StreamSink, StreamStep, VbucketDcpStream,
 };
-use oribi_query::QueryDocument;
 use oribi_query::stored::{body_of, inflated_bytes};
+use oribi_query::{InsertRejection, QueryDocument};
 use oribi_types::{CollectionId, Datatype, Seqno, VbUuid, Vbid};
 
 use super::fed_index::FedIndex;
@@ -34,6 +34,9 @@ const OPENING_MAX: usize = 8;
 /// Documents of a vbucket in one turn, and in one run. A run holds the vbucket's checkpoints.
 const TURN_DOCUMENTS: usize = 512;
 const RUN_DOCUMENTS: usize = 32;
+
+/// Time of a turn, beyond which no further document is evaluated.
+const TURN_TIME: Duration = Duration::from_millis(50);
 
 /// Pause before a stream that was refused is asked for again, and one whose store failed.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -78,10 +81,18 @@ struct FeedStream {
 
 /// Why a change was not applied.
 enum Obstacle {
-    /// No memory for the entries of the index at this position.
+    /// No memory for the entries of this index.
     Full(Arc<FedIndex>),
+    /// The keys of this index take too much work on a document.
+    TooCostly(UnindexableDocument),
     /// No memory for a large document now.
     Busy,
+}
+
+/// A document that an index does not take, and the index.
+pub(super) struct UnindexableDocument {
+    pub index: Arc<FedIndex>,
+    pub key: String,
 }
 
 /// Result of a turn.
@@ -90,10 +101,18 @@ pub(super) struct TurnReport {
     pub changes: u64,
     /// An index whose entries do not fit.
     pub full: Option<Arc<FedIndex>>,
+    /// An index that cannot be complete.
+    pub unindexable: Option<UnindexableDocument>,
     /// Vbuckets that may have other seqnos.
     pub touched: Vec<usize>,
     /// Some vbuckets lost their streams.
     pub has_lost: bool,
+}
+
+impl TurnReport {
+    pub fn has_obstacle(&self) -> bool {
+        self.full.is_some() || self.unindexable.is_some()
+    }
 }
 
 /// See the module text.
@@ -110,6 +129,8 @@ pub(super) struct FeedGroup {
     opening: usize,
     /// Vbuckets that are fed and whose streams pause.
     paused: usize,
+    /// The vbucket with which the next turn begins.
+    first: usize,
 }
 
 impl FeedGroup {
@@ -122,7 +143,7 @@ impl FeedGroup {
         let ready = Arc::new(ReadySet::new(count, progress));
         let vbuckets = (0..count).map(|_| FeedState::Absent).collect();
         let indexes = HashMap::new();
-        let (examined_at, unfed, opening, paused) = (None, 0, 0, 0);
+        let (examined_at, unfed, opening, paused, first) = (None, 0, 0, 0, 0);
         FeedGroup {
             bucket,
             documents,
@@ -133,6 +154,7 @@ impl FeedGroup {
             unfed,
             opening,
             paused,
+            first,
         }
     }
 
@@ -262,15 +284,21 @@ impl FeedGroup {
         if self.unfed + self.paused > 0 {
             self.open_due(now, &mut report);
         }
-        for at in self.ready.take() {
+        let until = Instant::now() + TURN_TIME;
+        let mut ready = self.ready.take();
+        let first = ready.partition_point(|at| *at < self.first);
+        ready.rotate_left(first);
+        let mut is_over = false;
+        for at in ready {
             // One obstacle at a time; the others keep their turn.
-            match report.full {
-                None => {
-                    self.step(at, now, &mut report);
-                    report.touched.push(at);
-                }
-                Some(_) => self.ready.set(at),
+            if is_over || report.has_obstacle() {
+                self.ready.set(at);
+                continue;
             }
+            self.step(at, now, until, &mut report);
+            report.touched.push(at);
+            is_over = Instant::now() >= until;
+            self.first = if is_over { at + 1 } else { 0 };
         }
         if self.unfed + self.paused > 0 || report.has_lost {
             self.count_unfed();
@@ -345,7 +373,7 @@ impl FeedGroup {
     }
 
     /// Applies changes of one vbucket.
-    fn step(&mut self, at: usize, now: Instant, report: &mut TurnReport) {
+    fn step(&mut self, at: usize, now: Instant, until: Instant, report: &mut TurnReport) {
         let FeedGroup { vbuckets, indexes, documents, ready, .. } = self;
         let Some(FeedState::Streaming(open)) = vbuckets.get_mut(at) else { return };
         let mut left = TURN_DOCUMENTS;
@@ -354,9 +382,12 @@ impl FeedGroup {
                 ready.set(at);
                 break None;
             }
-            match open.apply_next(indexes, &**documents, left.min(RUN_DOCUMENTS)) {
+            match open.apply_next(indexes, &**documents, (left.min(RUN_DOCUMENTS), until)) {
                 Ok(ApplyOutcome::Changes(changes)) => {
-                    left = left.saturating_sub(changes.max(1));
+                    left = match Instant::now() < until {
+                        true => left.saturating_sub(changes.max(1)),
+                        false => 0,
+                    };
                     report.changes += changes as u64;
                 }
                 Ok(ApplyOutcome::Idle) => break None,
@@ -370,8 +401,10 @@ impl FeedGroup {
                 }
                 Err(obstacle) => {
                     ready.set(at);
-                    if let Obstacle::Full(index) = obstacle {
-                        report.full = Some(index);
+                    match obstacle {
+                        Obstacle::Full(index) => report.full = Some(index),
+                        Obstacle::TooCostly(document) => report.unindexable = Some(document),
+                        Obstacle::Busy => {}
                     }
                     break None;
                 }
@@ -395,17 +428,18 @@ impl FeedGroup {
 
     /// Applies changes until this group has those that `other` has. False when it cannot now.
     pub fn reach(&mut self, other: &FeedGroup, now: Instant, report: &mut TurnReport) -> bool {
+        let until = Instant::now() + TURN_TIME;
         for at in 0..self.vbuckets.len() {
             let vbid = Vbid(at as u16);
             let Some(wanted) = other.seqno(vbid) else { continue };
             if self.seqno(vbid).is_some_and(|seqno| seqno < wanted) {
-                self.step(at, now, report);
+                self.step(at, now, until, report);
             }
             if self.seqno(vbid).is_none_or(|seqno| seqno < wanted) {
                 return false;
             }
         }
-        report.full.is_none() && !report.has_lost
+        !report.has_obstacle() && !report.has_lost
     }
 }
 
@@ -436,12 +470,12 @@ impl FeedStream {
         }
     }
 
-    /// Applies the next changes, `changes_max` at most.
+    /// Applies the next changes, `changes_max` at most, until the time is over.
     fn apply_next(
         &mut self,
         indexes: &HashMap<CollectionId, Vec<Arc<FedIndex>>>,
         documents: &dyn LargeDocuments,
-        changes_max: usize,
+        (changes_max, until): (usize, Instant),
     ) -> Result<ApplyOutcome, Obstacle> {
         if !self.has_change
             && let Some(run) = self.stream.next_run(changes_max)
@@ -453,6 +487,9 @@ impl FeedStream {
                     break;
                 }
                 (applied, last) = (applied + 1, document.record.seqno);
+                if Instant::now() >= until {
+                    break;
+                }
             }
             drop(run);
             if applied > 0 {
@@ -516,8 +553,16 @@ fn apply(
     // Only a document of a later revision can have had other entries.
     let replaces = record.rev_seqno.0 > 1;
     for index in indexes {
-        let inserted = index.entries.insert(&document, replaces);
-        inserted.map_err(|_| Obstacle::Full(Arc::clone(index)))?;
+        match index.entries.insert(&document, replaces) {
+            // One that has ended takes nothing and delays nothing.
+            Ok(()) | Err(InsertRejection::Cancelled) => {}
+            Err(InsertRejection::Full) => return Err(Obstacle::Full(Arc::clone(index))),
+            Err(InsertRejection::TooCostly) => {
+                let key = String::from_utf8_lossy(record.key.key).into_owned();
+                let index = Arc::clone(index);
+                return Err(Obstacle::TooCostly(UnindexableDocument { index, key }));
+            }
+        }
     }
     Ok(())
 }

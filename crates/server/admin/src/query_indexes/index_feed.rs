@@ -18,7 +18,7 @@ use oribi_query::Keyspace;
 use oribi_types::{CollectionId, Vbid};
 
 use super::fed_index::FedIndex;
-use super::feed_group::{FeedGroup, TurnReport};
+use super::feed_group::{FeedGroup, TurnReport, UnindexableDocument};
 use super::feed_progress::FeedProgress;
 use super::large_documents::LargeDocuments;
 
@@ -28,8 +28,9 @@ const FULL_WAIT: Duration = Duration::from_secs(3);
 /// Pause before memory is asked for again.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Blocks of entries that a turn sweeps.
+/// Blocks of entries that a turn sweeps, and its time for them.
 const SWEEP_BLOCKS: usize = 4;
+const SWEEP_TIME: Duration = Duration::from_millis(50);
 
 /// Reads documents of a collection for sweeps: those that are not here are missing.
 pub(super) type SweepReader = dyn Fn(CollectionId) -> Box<dyn Keyspace> + Send;
@@ -163,9 +164,15 @@ impl IndexFeed {
             let built = build.turn(now);
             report.changes += built.changes;
             report.full = report.full.or(built.full);
+            report.unindexable = report.unindexable.or(built.unindexable);
             self.build = self.joined(build, now, &mut report);
         }
         self.progress.mutations.fetch_add(report.changes, Ordering::Relaxed);
+        if let Some(document) = report.unindexable.take() {
+            self.take_out_of_use(document);
+            self.progress.end_turn();
+            return FeedTurn::Busy;
+        }
         let is_full = report.full.is_some();
         match report.full {
             Some(index) => self.free_memory(index, now),
@@ -221,7 +228,7 @@ impl IndexFeed {
         now: Instant,
         report: &mut TurnReport,
     ) -> Option<FeedGroup> {
-        if build.complete_at().is_none() || report.full.is_some() {
+        if build.complete_at().is_none() || report.has_obstacle() {
             return Some(build);
         }
         if self.online.is_empty() {
@@ -240,6 +247,16 @@ impl IndexFeed {
             index.go_online();
         }
         None
+    }
+
+    /// Ends an index that cannot be complete.
+    fn take_out_of_use(&mut self, document: UnindexableDocument) {
+        let UnindexableDocument { index, key } = document;
+        self.remove(&index);
+        index.go_offline(format!(
+            "its keys take too much work or memory on the document {key:?}, so statements scan; \
+             change the definition or the document, then run BUILD INDEX"
+        ));
     }
 
     /// Removes stale entries of an index that is full, gives the pager time, and gives up then.
@@ -289,10 +306,15 @@ impl IndexFeed {
         }
         let Some((index, mut from)) = self.sweep.take() else { return false };
         let keyspace = (self.reader)(index.collection);
+        let until = Instant::now() + SWEEP_TIME;
+        let is_over = || Instant::now() >= until;
         for _ in 0..SWEEP_BLOCKS {
-            match index.entries.sweep_block(&from, &*keyspace) {
+            match index.entries.sweep_block(&from, &*keyspace, &is_over) {
                 Some(next) => from = next,
                 None => return false,
+            }
+            if is_over() {
+                break;
             }
         }
         self.sweep = Some((index, from));

@@ -22,6 +22,11 @@ impl EntryMemory {
         Arc::new(EntryMemory { budget, used: AtomicUsize::new(0), reserved: Mutex::new(0) })
     }
 
+    /// The budget of all memory of the index.
+    pub fn budget(&self) -> &dyn MemoryBudget {
+        &*self.budget
+    }
+
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

@@ -5,20 +5,26 @@
 //! keys is removed there. So an index needs no way back from documents to entries, and a changed
 //! document costs one insertion. `sweep` removes stale entries that no scan meets, when more than
 //! half of the entries may be stale.
+//!
+//! A document whose keys take too much work is rejected, and the index is not complete then: its
+//! owner has to take it out of use.
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::datastore::{IndexDefinition, IndexedDocument, Keyspace, KeyspaceIndex, QueryDocument};
 use crate::entries::block::IndexEntry;
 use crate::entries::memory::EntryMemory;
-use crate::entries::sorted::{EntryRange, IndexEntries, IndexFull, IndexSnapshot};
-use crate::error::Result;
+use crate::entries::sorted::{EntryRange, IndexEntries, IndexSnapshot};
+use crate::error::{QueryError, Result};
 use crate::memory_budget::MemoryBudget;
 use crate::plan::IndexKeys;
 
-use super::encoded_keys::encoded_keys;
+use super::encoded_keys::{EvaluationLimits, InsertRejection, encoded_keys};
+
+/// Code of an index that a statement cannot use now.
+const NOT_USABLE: u32 = 12015;
 
 /// Fewer stale entries are no reason for a sweep.
 const STALE_MIN: usize = 1_024;
@@ -34,6 +40,7 @@ pub struct DocumentIndex {
     memory: Arc<EntryMemory>,
     /// Entries that changes may have made stale, less those removed.
     stale: AtomicUsize,
+    is_cancelled: AtomicBool,
 }
 
 impl std::fmt::Debug for DocumentIndex {
@@ -51,7 +58,8 @@ impl DocumentIndex {
         let keys = Arc::new(IndexKeys::compile(&definition)?);
         let memory = EntryMemory::new(memory);
         let entries = IndexEntries::new(memory.clone());
-        Ok(DocumentIndex { definition, keys, entries, memory, stale: AtomicUsize::new(0) })
+        let (stale, is_cancelled) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(DocumentIndex { definition, keys, entries, memory, stale, is_cancelled })
     }
 
     /// The number of entries, stale ones among them.
@@ -71,12 +79,13 @@ impl DocumentIndex {
         &self,
         document: &QueryDocument,
         replaces: bool,
-    ) -> std::result::Result<(), IndexFull> {
-        let encoded = encoded_keys(&self.keys, &self.definition.keyspace, document);
+    ) -> std::result::Result<(), InsertRejection> {
+        let encoded = self.keys_of(document, Some(&self.is_cancelled))?;
         let inserted = if encoded.is_empty() {
             usize::from(replaces)
         } else {
-            self.entries.insert(&encoded, &document.key)?
+            let inserted = self.entries.insert(&encoded, &document.key);
+            inserted.map_err(|_| InsertRejection::Full)?
         };
         if replaces && inserted > 0 {
             self.stale.fetch_add(inserted, Ordering::Relaxed);
@@ -87,6 +96,20 @@ impl DocumentIndex {
     /// Counts the entries of a document that was removed.
     pub fn note_removal(&self) {
         self.stale.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn keys_of(
+        &self,
+        document: &QueryDocument,
+        cancelled: Option<&AtomicBool>,
+    ) -> std::result::Result<Vec<Vec<u8>>, InsertRejection> {
+        let limits = EvaluationLimits { memory: self.memory.budget(), cancelled };
+        encoded_keys(&self.keys, &self.definition.keyspace, document, &limits)
+    }
+
+    /// Ends insertions, also one under way. Statements still read entries.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
     /// Removes all entries and gives back their memory.
@@ -115,7 +138,7 @@ impl DocumentIndex {
     pub fn sweep(&self, keyspace: &dyn Keyspace, stop: &dyn Fn() -> bool) {
         let mut from = Vec::new();
         while !stop() {
-            match self.sweep_block(&from, keyspace) {
+            match self.sweep_block(&from, keyspace, &|| false) {
                 Some(next) => from = next,
                 None => break,
             }
@@ -124,21 +147,30 @@ impl DocumentIndex {
 
     /// Reads the documents of some hundred entries from `from` on and removes stale entries. An
     /// entry whose document cannot be read stays. Answers where the next ones begin; none after the
-    /// last. A sweep begins with no bytes.
-    pub fn sweep_block(&self, from: &[u8], keyspace: &dyn Keyspace) -> Option<Vec<u8>> {
+    /// last. A sweep begins with no bytes. `is_over`, asked after each entry, ends it earlier.
+    pub fn sweep_block(
+        &self,
+        from: &[u8],
+        keyspace: &dyn Keyspace,
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<Vec<u8>> {
         if from.is_empty() {
             self.stale.store(0, Ordering::Relaxed);
         }
         let block = self.entries.block_at(from);
         for (bytes, key_length) in &block.entries {
             let _ = self.read_entry(IndexEntry::new(bytes, *key_length), keyspace);
+            if is_over() {
+                // The first bytes behind this entry.
+                return Some([bytes, &[0][..]].concat());
+            }
         }
         block.next
     }
 
     /// The encoded keys of a document's entries.
     pub fn entries_of(&self, document: &QueryDocument) -> Vec<Vec<u8>> {
-        encoded_keys(&self.keys, &self.definition.keyspace, document)
+        self.keys_of(document, None).unwrap_or_default()
     }
 
     /// All entries as they are now, stale ones among them: encoded keys and the document's key.
@@ -165,7 +197,8 @@ impl DocumentIndex {
         self.entries.snapshot(ranges)
     }
 
-    /// The document of an entry as it is now. A stale entry is removed.
+    /// The document of an entry as it is now. A stale entry is removed. An error with `retry` if
+    /// the keys of the document cannot be computed now.
     pub fn read_entry(
         &self,
         entry: IndexEntry<'_>,
@@ -173,9 +206,8 @@ impl DocumentIndex {
     ) -> Result<Option<IndexedDocument>> {
         let stamp = self.entries.stamp(entry.document_key());
         let document = keyspace.get(entry.document_key())?;
-        let encoded = document
-            .as_ref()
-            .map(|document| encoded_keys(&self.keys, &self.definition.keyspace, document));
+        let encoded = document.as_ref().map(|document| self.keys_of(document, None)).transpose();
+        let encoded = encoded.map_err(|rejection| self.unreadable(rejection))?;
         let is_current = |encoded: &Vec<Vec<u8>>| {
             encoded.binary_search_by(|one| (**one).cmp(entry.encoded())).is_ok()
         };
@@ -184,6 +216,23 @@ impl DocumentIndex {
             let _ = self.stale.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         }
         Ok(document.zip(encoded))
+    }
+}
+
+impl DocumentIndex {
+    fn unreadable(&self, rejection: InsertRejection) -> Box<QueryError> {
+        let why = match rejection {
+            InsertRejection::Full | InsertRejection::Cancelled => "memory is short",
+            InsertRejection::TooCostly => "they take too much work or memory",
+        };
+        let name = &self.definition.name;
+        let msg = format!(
+            "The keys of a document in the index {name} cannot be computed now, because {why}; run \
+             the statement again"
+        );
+        let mut error = QueryError::datastore(NOT_USABLE, msg);
+        error.retry = true;
+        error
     }
 }
 

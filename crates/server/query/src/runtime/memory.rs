@@ -52,6 +52,7 @@ impl Runtime<'_> {
 
     /// Reserves memory that a function needs until it returns, its result included.
     pub fn scratch(&self, bytes: usize) -> Result<()> {
+        self.work(bytes)?;
         self.grant(bytes)?;
         self.scratch.set(self.scratch.get() + bytes);
         Ok(())

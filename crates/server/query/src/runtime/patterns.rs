@@ -22,6 +22,9 @@ const STATE_BYTES: usize = 32;
 /// Steps of a search that take about as long as walking a byte of JSON.
 const STEPS_OF_A_BYTE: usize = 4;
 
+/// Bytes of JSON that are walked in the time of compiling one byte.
+const COMPILE_WORK: usize = 16;
+
 #[derive(Default)]
 pub struct PatternCache {
     likes: Vec<(Text, Text, Rc<Like>)>,
@@ -90,6 +93,7 @@ impl Runtime<'_> {
             // The expression forwards and backwards, its searches, and caches for both ways.
             let kept_bytes = 4 * bytes_max + 2 * REGEX_CACHE_BYTES_MAX;
             self.keep(kept_bytes)?;
+            self.work(COMPILE_WORK * bytes_max)?;
             let built = regex::RegexBuilder::new(&text)
                 .size_limit(bytes_max)
                 .dfa_size_limit(REGEX_CACHE_BYTES_MAX)

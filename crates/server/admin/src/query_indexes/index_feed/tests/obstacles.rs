@@ -135,3 +135,23 @@ fn indexes_that_are_full_in_turns_go_offline() {
     }
     assert!(indexes.iter().all(|index| index.is_offline()));
 }
+
+#[test]
+fn an_index_with_a_costly_document_goes_offline() {
+    let mut world = World::new(8, 64 << 20);
+    let pairs = "(array_length(array (array_length(array (`y`) for `y` in `a` end)) \
+                 for `x` in `a` end))";
+    let (costly, other) = (world.add_index(&[pairs], None), world.add_index(&["`a`"], None));
+    world.write_documents(keys().take(10));
+    world.catch_up();
+    let numbers: Vec<String> = (0..4_000).map(|number| number.to_string()).collect();
+    let key = keys().next().unwrap();
+    world.write(&world.own, &key, &format!("{{\"a\":[{}]}}", numbers.join(",")));
+    (0..10).for_each(|_| drop(world.turn()));
+    let (state, reason) = costly.shown_state();
+    assert_eq!(state, "offline");
+    assert!(reason.unwrap().contains(&format!("the document {key:?}")));
+    assert!(other.is_usable());
+    world.indexes.retain(|index| !Arc::ptr_eq(index, &costly));
+    world.catch_up();
+}
