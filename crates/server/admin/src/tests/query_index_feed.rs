@@ -2,7 +2,7 @@
 //! deleted and expire, after a restart, and whatever becomes of the collection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use oribi_engine::{Bucket, LockOutcome, MutationOutcome, StoreRequest, UnlockOutcome};
@@ -12,6 +12,10 @@ use oribi_types::{Cas, CollectionId, DocKey};
 use serde_json::{Value, json};
 
 use super::Fixture;
+
+/// Changes of each writer while a statement runs. Unpaced writers outrun the feed where the machine
+/// is busy, and statements wait for all that was written before them.
+const CHANGES_A_STATEMENT: u64 = 60;
 
 const INDEXES: [&str; 5] = [
     "CREATE INDEX by_a ON `default`(a)",
@@ -155,20 +159,25 @@ fn statements_agree_by_index_under_writes() {
     (0..600).for_each(|_| documents.change());
     INDEXES.iter().for_each(|create| fixture.define(create));
     fixture.assert_scans_agree();
-    let stop = AtomicBool::new(false);
+    let (stop, statements) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let _stopped = StopOnDrop(&stop);
         for seed in 0..2 {
-            let (mut documents, stop) = (fixture.documents(seed), &stop);
+            let (mut documents, stop, statements) = (fixture.documents(seed), &stop, &statements);
             scope.spawn(move || {
+                let mut changes = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    (0..20).for_each(|_| documents.change());
-                    std::thread::sleep(Duration::from_millis(5));
+                    if changes < CHANGES_A_STATEMENT * statements.load(Ordering::Relaxed) {
+                        documents.change();
+                        changes += 1;
+                    }
+                    std::thread::yield_now();
                 }
             });
         }
         for round in 0..12 {
             for consistency in ["not_bounded", "request_plus"] {
+                statements.fetch_add(1, Ordering::Relaxed);
                 let rows = fixture
                     .rows("SELECT META().id, a, fixed FROM `default` WHERE a = 2", consistency);
                 let rows = rows.as_array().unwrap();
