@@ -111,6 +111,7 @@ impl QueryIndexes {
                     Err(rejection) => ("offline", Some(rejection.reason.clone())),
                 };
                 (definition.state, definition.reason) = (state.to_owned(), reason);
+                definition.size = built.as_ref().ok().map(|index| index.size());
             }
             Some(definition)
         };

@@ -183,6 +183,12 @@ fn index(index: &IndexDefinition) -> CatalogRow {
     if let Some(reason) = &index.reason {
         metadata.push(("reason".into(), text(reason)));
     }
+    if let Some(size) = &index.size {
+        let number = |number: u64| QueryValue::Int(i64::try_from(number).unwrap_or(i64::MAX));
+        metadata.push(("entries".into(), number(size.entries)));
+        metadata.push(("bytes".into(), number(size.bytes)));
+        metadata.push(("progress".into(), number(u64::from(size.progress))));
+    }
     let metadata = Object::new(metadata);
     fields.push(("metadata", QueryValue::from(metadata)));
     row(&index.id, fields)

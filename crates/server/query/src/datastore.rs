@@ -182,6 +182,17 @@ pub struct IndexDefinition {
     pub id: String,
     /// `num_replica` of its options.
     pub replica_count: u32,
+    /// What it has now, if it has entries.
+    pub size: Option<IndexSize>,
+}
+
+/// What an index has now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexSize {
+    pub entries: u64,
+    pub bytes: u64,
+    /// How much of the documents it has, in percent.
+    pub progress: u8,
 }
 
 /// A change of index definitions.

@@ -52,6 +52,7 @@ fn create_index(create: &CreateIndex, context: &QueryContext, rt: &Runtime<'_>) 
         partition: (!partition.is_empty()).then(|| format!("HASH({})", partition.join(", "))),
         state: if deferred { "deferred" } else { "online" }.to_owned(),
         reason: None,
+        size: None,
         id: String::new(),
         replica_count: with.field(b"num_replica").as_int().unwrap_or(0).clamp(0, 16) as u32,
     };

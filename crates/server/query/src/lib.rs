@@ -54,8 +54,8 @@ mod windows;
 
 pub use consistency::Consistency;
 pub use datastore::{
-    Datastore, DocumentMutation, IndexChange, IndexDefinition, IndexedDocument, KeyRange, Keyspace,
-    KeyspaceIndex, KeyspaceName, Precondition, QueryDocument,
+    Datastore, DocumentMutation, IndexChange, IndexDefinition, IndexSize, IndexedDocument,
+    KeyRange, Keyspace, KeyspaceIndex, KeyspaceName, Precondition, QueryDocument,
 };
 pub use entries::block::IndexEntry;
 pub use entries::sorted::{EntryRange, IndexSnapshot};

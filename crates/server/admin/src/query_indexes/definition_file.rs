@@ -110,6 +110,7 @@ impl StoredIndex {
             partition: self.partition.clone(),
             state: self.state.clone(),
             reason: None,
+            size: None,
             id: self.id.clone(),
             replica_count: self.replica_count,
         }

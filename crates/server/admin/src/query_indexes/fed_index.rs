@@ -5,11 +5,11 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use oribi_query::{
-    DocumentIndex, EntryRange, IndexDefinition, IndexEntry, IndexSnapshot, IndexedDocument,
-    Keyspace, KeyspaceIndex, QueryError, Result,
+    DocumentIndex, EntryRange, IndexDefinition, IndexEntry, IndexSize, IndexSnapshot,
+    IndexedDocument, Keyspace, KeyspaceIndex, QueryError, Result,
 };
 use oribi_types::CollectionId;
 use parking_lot::Mutex;
@@ -55,6 +55,8 @@ pub(super) struct FedIndex {
     pub entries: DocumentIndex,
     state: Mutex<BuildState>,
     progress: Arc<FeedProgress>,
+    /// How much of the documents it has while it is built, in percent.
+    percent: AtomicU8,
 }
 
 impl std::fmt::Debug for FedIndex {
@@ -69,8 +71,13 @@ impl FedIndex {
         entries: DocumentIndex,
         progress: Arc<FeedProgress>,
     ) -> FedIndex {
-        let index =
-            FedIndex { collection, entries, state: Mutex::new(BuildState::Building), progress };
+        let index = FedIndex {
+            collection,
+            entries,
+            state: Mutex::new(BuildState::Building),
+            progress,
+            percent: AtomicU8::new(0),
+        };
         index.log(&BuildState::Building, "its documents are read");
         index
     }
@@ -87,6 +94,22 @@ impl FedIndex {
             BuildState::Offline(reason) => ("offline", Some(reason.clone())),
             state => (state.name(), None),
         }
+    }
+
+    /// Notes how much of the documents it has, in percent.
+    pub fn set_percent(&self, percent: u8) {
+        self.percent.store(percent, Ordering::Relaxed);
+    }
+
+    /// What it has now.
+    pub fn size(&self) -> IndexSize {
+        let progress = match self.shown_state().0 {
+            "online" => 100,
+            "building" => self.percent.load(Ordering::Relaxed),
+            _ => 0,
+        };
+        let (entries, bytes) = (self.entries.entry_count(), self.entries.byte_count());
+        IndexSize { entries: entries as u64, bytes: bytes as u64, progress }
     }
 
     pub fn is_offline(&self) -> bool {

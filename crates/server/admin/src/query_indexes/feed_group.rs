@@ -212,6 +212,23 @@ impl FeedGroup {
         }
     }
 
+    /// How much of the changes the indexes have, in percent. Those that are not fed have less than
+    /// all.
+    pub fn percent(&self) -> u8 {
+        let (mut done, mut all) = (0, 0);
+        for vbucket in self.bucket.vbuckets().iter().filter(|vbucket| vbucket.is_serving()) {
+            let high = vbucket.high_seqno();
+            all += high.0;
+            done += self.seqno(vbucket.id()).unwrap_or_default().min(high).0;
+        }
+        let percent = (done * 100).checked_div(all).unwrap_or(100);
+        u8::try_from(percent).unwrap_or(100).min(if self.complete_at().is_some() {
+            100
+        } else {
+            99
+        })
+    }
+
     /// The streams, for a test that fails.
     #[cfg(test)]
     pub fn describe(&self) -> String {

@@ -162,6 +162,8 @@ impl IndexFeed {
         if let Some(mut build) = self.build.take() {
             is_settled &= build.examine(now, &mut false);
             let built = build.turn(now);
+            let percent = build.percent();
+            build.indexes().for_each(|index| index.set_percent(percent));
             report.changes += built.changes;
             report.full = report.full.or(built.full);
             report.unindexable = report.unindexable.or(built.unindexable);
@@ -206,6 +208,10 @@ impl IndexFeed {
         }
         let complete_at = self.online.complete_at();
         self.progress.set_complete(complete_at);
+        if complete_at.is_none() {
+            let percent = self.online.percent();
+            self.online.indexes().for_each(|index| index.set_percent(percent));
+        }
         if complete_at.is_none() != self.is_interrupted {
             self.is_interrupted = complete_at.is_none();
             let bucket = self.bucket.config().name.as_str();

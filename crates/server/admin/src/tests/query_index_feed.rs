@@ -241,6 +241,9 @@ fn expired_documents_leave_the_index() {
     let entries = "oribi_bucket_index_entries{bucket=\"default\"} 1";
     assert!(metrics.contains(entries), "the scan has removed stale entries: {metrics}");
     assert!(metrics.contains("oribi_bucket_indexes{bucket=\"default\",state=\"online\"} 1"));
+    let metadata = fixture.rows("SELECT RAW metadata FROM system:indexes", "not_bounded");
+    assert_eq!((&metadata[0]["entries"], &metadata[0]["progress"]), (&json!(1), &json!(100)));
+    assert!(metadata[0]["bytes"].as_u64() > Some(0), "{metadata}");
 }
 
 #[test]
