@@ -16,12 +16,14 @@ with (DockerContainer("oribi:latest")
       .with_volume_mapping(os.path.abspath("init.toml"), "/init.toml")
       .with_exposed_ports(11210, 8091)
       .waiting_for(HttpWaitStrategy(8091, "/healthz"))) as oribi:
-    host, kv, mgmt = oribi.get_container_host_ip(), oribi.get_exposed_port(11210), oribi.get_exposed_port(8091)
+    host = oribi.get_container_host_ip()
+    kv, mgmt = oribi.get_exposed_port(11210), oribi.get_exposed_port(8091)
     urllib.request.urlopen(urllib.request.Request(
         f"http://{host}:{mgmt}/node/controller/setupAlternateAddresses/external", method="PUT",
         data=urllib.parse.urlencode({"hostname": host, "kv": kv, "mgmt": mgmt}).encode(),
         headers={"Authorization": "Basic " + b64encode(b"ci:secret-ci").decode()}))
-    cluster = Cluster(f"couchbase://{host}:{kv}", ClusterOptions(PasswordAuthenticator("app", "secret-app")))
+    app = PasswordAuthenticator("app", "secret-app")
+    cluster = Cluster(f"couchbase://{host}:{kv}", ClusterOptions(app))
     orders = cluster.bucket("shop").scope("eu").collection("orders")
     print("order-1:", orders.get("order-1").content_as[dict]["total"])
     cluster.close()
