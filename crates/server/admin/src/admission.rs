@@ -93,7 +93,7 @@ impl Entry {
 /// Numbers of evictions and refusals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Turnover {
-    /// Idle connections closed to make room for others.
+    /// Idle connections closed to make space for others.
     pub(crate) evicted: u64,
     /// Connections, logins, requests and streams refused.
     pub(crate) refused: u64,
@@ -268,6 +268,11 @@ impl ConnectionSlot {
             return None;
         }
         table.places.get_mut(&self.id)?.user = Some((name.clone(), is_admin));
+        debug_assert!(
+            table.places.values().filter(|entry| entry.is_of_user(name)).count()
+                <= limits.user_connections,
+            "a user's connections are within the limit"
+        );
         self.begin(&mut table, Work::Request)
     }
 
@@ -351,8 +356,12 @@ impl Table {
         self.turnover.refused += 1;
     }
 
-    /// Makes room for a connection from `network`. False when nothing can be evicted.
+    /// Makes space for a connection from `network`. False when nothing can be evicted.
     fn make_room(&mut self, network: Network) -> bool {
+        assert!(
+            self.places.len() <= self.limits.connections,
+            "evictions keep the table within its limit"
+        );
         let of_network = |entry: &Entry| entry.is_anonymous() && entry.network == network;
         if self.places.values().filter(|entry| of_network(entry)).count()
             >= self.limits.anonymous_per_network

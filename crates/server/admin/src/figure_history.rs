@@ -63,6 +63,7 @@ impl FigureHistory {
         history.samples.push_back(sample);
         while history.samples.len() > SAMPLES_MAX || history.bytes > FIGURE_HISTORY_BYTES {
             let Some(oldest) = history.samples.pop_front() else { break };
+            assert!(history.bytes >= oldest.bytes(), "every sample was counted when it was added");
             history.bytes -= oldest.bytes();
         }
     }

@@ -24,7 +24,7 @@ use super::routes::{Route, RouteAccess};
 use super::setup::{is_own_host, web_reply};
 use super::state::AdminState;
 
-/// Paths that are told apart; the other one is that of the host name.
+/// Paths that are distinguished; the other one is that of the host name.
 const SERVICES: &str = "/node/controller/setupServices";
 const POOL: &str = "/pools/default";
 const WEB: &str = "/settings/web";

@@ -94,7 +94,7 @@ pub const STATEMENT_HEAP_BYTES_MIN: u64 = 4 << 20;
 #[cfg(feature = "query")]
 pub const SCAN_BATCH_BYTES: usize = 128 * 1024;
 
-/// Reservation of a statement's scan when it begins: its batch, which may have room for twice as
+/// Reservation of a statement's scan when it begins: its batch, which may have space for twice as
 /// much, and what it reads ahead of one run of a vbucket's records.
 #[cfg(feature = "query")]
 pub const STATEMENT_SCAN_BYTES: usize = 512 * 1024 + 2 * SCAN_BATCH_BYTES;
@@ -130,6 +130,6 @@ const _: () = assert!(ADMIN_RESERVE > ADMIN_USER_CONNECTIONS_MAX);
 const _: () = assert!(ADMIN_LOGINS_PER_NETWORK_MAX < ADMIN_ANONYMOUS_PER_NETWORK_MAX);
 const _: () = assert!(ADMIN_STREAMS_PER_USER_MAX < ADMIN_USER_CONNECTIONS_MAX);
 
-// A row has room for the largest document in base64.
+// A row has space for the largest document in base64.
 #[cfg(feature = "query")]
 const _: () = assert!(ROW_BYTES_MAX > 2 * VALUE_BYTES_MAX);

@@ -216,7 +216,7 @@ pub(crate) fn no_memory(memory: &Arc<ConnectionMemory>) -> HttpReply {
     busy("the memory for connections is in use")
 }
 
-/// The same answer, with no more in memory than is counted; 503 when there is no room for it.
+/// The same answer, with no more in memory than is counted; 503 when there is no space for it.
 pub(crate) fn counted(
     reply: HttpReply,
     memory: &Arc<ConnectionMemory>,

@@ -36,7 +36,7 @@ impl OperatorMemory {
         OperatorMemory { bytes: Arc::new(Semaphore::new(OPERATOR_BYTES)) }
     }
 
-    /// Memory for an answer of so many bytes, if it is for operators and there is room.
+    /// Memory for an answer of so many bytes, if it is for operators and there is space.
     pub(crate) fn hold(
         &self,
         extensions: &Extensions,

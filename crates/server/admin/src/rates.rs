@@ -73,6 +73,10 @@ impl Readings {
         let earlier = self.earlier.as_ref().map_or(&[][..], |earlier| &earlier.counts);
         let before = |index: usize| earlier.get(index).map_or(0, |(_, count)| *count);
         let rate = |(index, (name, count)): (usize, &(&'static str, u64))| {
+            debug_assert!(
+                earlier.get(index).is_none_or(|(other, _)| other == name),
+                "readings list the same counters"
+            );
             // Counters are summed over threads, one after the other.
             (*name, count.saturating_sub(before(index)) as f64 / seconds)
         };

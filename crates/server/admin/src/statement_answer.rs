@@ -157,7 +157,7 @@ impl StatementAnswer {
         Ok(())
     }
 
-    /// A piece with room for so many bytes more.
+    /// A piece with capacity for so many bytes more.
     fn room(&mut self, bytes: usize) -> Result<&mut Vec<u8>> {
         let has_room = |piece: &StreamPiece| piece.room() >= bytes;
         if !self.piece.as_ref().is_some_and(has_room) {
@@ -176,7 +176,10 @@ impl StatementAnswer {
             self.piece = Some(piece);
         }
         match &mut self.piece {
-            Some(piece) => Ok(&mut piece.bytes),
+            Some(piece) => {
+                debug_assert!(piece.room() >= bytes, "a row is within the reservation");
+                Ok(&mut piece.bytes)
+            }
             None => bail!("no memory for a row"),
         }
     }

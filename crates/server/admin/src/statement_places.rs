@@ -99,7 +99,12 @@ impl Statements {
             heap.reservation = Some(reserve_outside(STATEMENT_HEAP_BYTES_MAX));
         }
         let bytes = heap.reservation.as_ref().map_or(0, OutsideReservation::bytes);
+        assert!(
+            bytes <= STATEMENT_HEAP_BYTES_MAX,
+            "statements have no more than their part of the memory"
+        );
         if bytes < STATEMENT_HEAP_BYTES_MIN {
+            assert_eq!(heap.shares, 0, "statements share a heap of sufficient size");
             heap.reservation = None;
             return None;
         }

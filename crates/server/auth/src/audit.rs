@@ -3,7 +3,7 @@
 //! Owns: a thread, a file of JSON lines, and its rotation by size and age. The log is off unless a
 //! file is configured. Invariants:
 //! - no caller waits, least of all a worker: events go through a bounded queue; events that do not
-//!   fit are dropped and counted, and the thread writes that count first when there is room again;
+//!   fit are dropped and counted, and the thread writes that count first when there is space again;
 //! - names of users stand between `<ud>` and `</ud>`; passwords, keys and values never reach the
 //!   log;
 //! - unauthenticated events (refusals, failed logins) pass an [`AuditGate`] first, so they cannot
@@ -196,6 +196,7 @@ fn write_all(mut file: AuditFile, receiver: &Receiver<Message>, dropped: &Atomic
 
 fn push_line(lines: &mut String, event: &Value) {
     lines.push_str(&event.to_string());
+    debug_assert!(!lines.ends_with('\n'), "an event is one line");
     lines.push('\n');
 }
 

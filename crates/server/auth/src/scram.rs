@@ -23,7 +23,7 @@ use oribi_system::random::random_bytes;
 
 use super::verifier::Verifier;
 
-/// Random bytes behind the server's half of the nonce.
+/// Random bytes of the server's half of the nonce.
 const NONCE_BYTES: usize = 18;
 
 /// A parsed client-first message.
@@ -101,6 +101,7 @@ impl ScramExchange {
         iterations: NonZeroU32,
         server_nonce: &str,
     ) -> ScramExchange {
+        assert!(!server_nonce.is_empty(), "the client does not choose the whole nonce");
         let nonce = format!("{}{server_nonce}", client_first.client_nonce);
         ScramExchange {
             gs2_header: client_first.gs2_header,

@@ -242,6 +242,7 @@ impl UserFile {
 
     /// Adds the users of another file. One that is there stays, unless it is to be replaced.
     pub(super) fn adopt(&mut self, other: UserFile, replaces: bool) -> RestoredUsers {
+        let of_backup = other.users.len();
         let mut restored = RestoredUsers::default();
         for (name, user) in other.users {
             let is_there = self.users.contains_key(&name);
@@ -254,6 +255,8 @@ impl UserFile {
                 (true, false) => restored.skipped.push(name),
             }
         }
+        let named = restored.created.len() + restored.overwritten.len() + restored.skipped.len();
+        assert_eq!(named, of_backup, "the answer names each user of the backup once");
         restored
     }
 

@@ -84,6 +84,7 @@ impl ScramHash {
         salt: &[u8],
         iterations: NonZeroU32,
     ) -> Vec<u8> {
+        assert!(!salt.is_empty(), "a password without a salt would be derived alike for all users");
         let algorithm = match self {
             ScramHash::Sha1 => pbkdf2::PBKDF2_HMAC_SHA1,
             ScramHash::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
@@ -152,6 +153,7 @@ impl Verifier {
         message.extend_from_slice(name);
         let mut salt = ScramHash::Sha256.hmac(key, &message);
         salt.truncate(SALT_BYTES);
+        assert_eq!(salt.len(), SALT_BYTES, "an unknown user's salt is as long as any other");
         Verifier {
             hash,
             salt,
@@ -166,6 +168,11 @@ impl Verifier {
     pub(super) fn check_proof(&self, auth_message: &[u8], proof: &[u8]) -> Option<Vec<u8>> {
         let client_signature = self.hash.hmac(&self.stored_key, auth_message);
         let server_signature = self.hash.hmac(&self.server_key, auth_message);
+        debug_assert_eq!(
+            server_signature.len(),
+            self.hash.output_bytes(),
+            "signatures are of the hash"
+        );
         if proof.len() != client_signature.len() {
             return None;
         }

@@ -81,11 +81,18 @@ mod tests {
 
     #[test]
     fn every_policy_has_its_names() {
-        use EvictionPolicy::{Full, None, Nru, Value};
-        for policy in [Value, Full, None, Nru] {
+        for (number, policy) in EvictionPolicy::ALL.into_iter().enumerate() {
+            // A policy that is missing in ALL does not compile here.
+            let expected = match policy {
+                EvictionPolicy::Value => 0,
+                EvictionPolicy::Full => 1,
+                EvictionPolicy::None => 2,
+                EvictionPolicy::Nru => 3,
+            };
+            assert_eq!(number, expected);
             assert_eq!(from_setting(setting_name(policy)), Some(policy));
             assert_eq!(from_http(http_name(policy)), Some(policy));
         }
-        assert_eq!((from_setting("lru"), from_http("value")), (Option::None, Option::None));
+        assert_eq!((from_setting("lru"), from_http("value")), (None, None));
     }
 }

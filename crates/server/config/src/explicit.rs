@@ -36,6 +36,7 @@ impl ResolvedSettings {
 
     /// The settings whose values `next` changes.
     pub fn changes(&self, next: &ResolvedSettings) -> Vec<SettingChange> {
+        assert_eq!(self.sources.len(), SETTINGS.len(), "each setting has a source");
         let text = |resolved: &ResolvedSettings, setting: &Setting| {
             let value = (setting.get)(&resolved.settings);
             value.map_or_else(|| "not set".to_owned(), |value| value.to_text())
@@ -50,6 +51,7 @@ impl ResolvedSettings {
 
     /// Records that the value of one setting in `next` is now in force.
     pub fn adopt(&mut self, name: &str, next: &ResolvedSettings) {
+        assert_eq!(self.sources.len(), next.sources.len(), "each setting has a source");
         let Some(index) = SETTINGS.iter().position(|setting| setting.name == name) else { return };
         if let Some(value) = (SETTINGS[index].get)(&next.settings) {
             (SETTINGS[index].set)(&mut self.settings, value);

@@ -10,6 +10,7 @@ use super::table::SETTINGS;
 
 /// TOML with the source of each value as a comment; an unset setting is a comment.
 pub fn to_toml(resolved: &ResolvedSettings) -> String {
+    assert_eq!(resolved.sources.len(), SETTINGS.len(), "each setting has a line with its source");
     let lines: Vec<(String, String)> = SETTINGS
         .iter()
         .zip(&resolved.sources)
@@ -34,6 +35,7 @@ pub fn to_toml(resolved: &ResolvedSettings) -> String {
 
 /// JSON: for each setting its value (or null) and its source.
 pub fn to_json(resolved: &ResolvedSettings) -> serde_json::Value {
+    assert_eq!(resolved.sources.len(), SETTINGS.len(), "each setting has an entry with its source");
     let entries = SETTINGS.iter().zip(&resolved.sources).map(|(setting, source)| {
         let value = (setting.get)(&resolved.settings).map(|value| value.to_toml());
         let entry = serde_json::json!({ "value": value, "source": source.to_string() });

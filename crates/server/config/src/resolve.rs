@@ -184,6 +184,7 @@ impl ResolvedSettings {
         match value {
             Ok(value) => {
                 (setting.set)(&mut self.settings, value);
+                debug_assert!((setting.get)(&self.settings).is_some(), "{} is set", setting.name);
                 self.sources[index] = source;
                 Ok(())
             }

@@ -352,6 +352,11 @@ impl Settings {
     pub fn etcd(&self) -> EtcdSettings {
         let identity = self.cluster_etcd_certificate.clone().zip(self.cluster_etcd_key.clone());
         let ca = self.cluster_etcd_ca.clone();
+        assert_eq!(
+            identity.is_some(),
+            self.cluster_etcd_key.is_some(),
+            "a certificate goes with its key"
+        );
         EtcdSettings {
             urls: self.cluster_etcd.clone(),
             tls: ClientOptions { ca, identity, ..ClientOptions::default() },
@@ -388,6 +393,7 @@ impl Settings {
 
     /// Memory quota of a new bucket in MiB.
     pub fn new_bucket_quota_mib(&self) -> u64 {
+        assert_ne!(self.memory_quota_mib, Some(0), "the bounds of the table leave a bucket memory");
         self.memory_quota_mib.unwrap_or_else(|| machine_memory::quota_mib(self.buckets.len()))
     }
 

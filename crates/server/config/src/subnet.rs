@@ -15,6 +15,10 @@ impl Subnet {
     /// True when the network has the address. An IPv4 address that a socket shows as IPv6
     /// (`::ffff:a.b.c.d`) is the IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
+        assert!(
+            self.bits <= if self.address.is_ipv4() { 32 } else { 128 },
+            "a prefix fits its address"
+        );
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let differing = u64::from(own.to_bits() ^ other.to_bits());

@@ -87,6 +87,7 @@ impl CopiesRecord {
     /// The record once `winner` is promoted. Of two members the winner stays alone, because it
     /// alone is known to hold everything.
     pub fn promoted(&self, winner: CopyId) -> CopiesRecord {
+        assert!(self.sets().any(|set| set.contains(&winner)), "a winner is a copy of the record");
         let is_alone = self.sets().any(|set| set.len() <= 2);
         let (members, joining) = match is_alone {
             true => (vec![winner], Vec::new()),
@@ -102,6 +103,7 @@ impl CopiesRecord {
 
     /// The record that leaves the old members.
     pub fn settled(&self) -> CopiesRecord {
+        assert!(self.is_joint(), "only a change of members is settled");
         self.next(self.active, self.joining.clone(), Vec::new())
     }
 
@@ -117,6 +119,7 @@ impl CopiesRecord {
     }
 
     fn next(&self, active: CopyId, members: Vec<CopyId>, joining: Vec<CopyId>) -> CopiesRecord {
+        debug_assert!(self.epoch < self.epoch.next(), "every record has a later epoch");
         let (epoch, configured) = (self.epoch.next(), self.configured);
         CopiesRecord { epoch, active, members, joining, configured, handover: None }
     }

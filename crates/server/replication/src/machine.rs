@@ -161,6 +161,7 @@ impl CopyMachine {
     }
 
     fn raise_promise(&mut self, epoch: CopiesEpoch) {
+        assert!(epoch > self.state.promised, "a promise is never taken back");
         self.state.promised = epoch;
         self.reported = None;
         self.reign = None;
@@ -183,6 +184,10 @@ impl CopyMachine {
         if !is_valid || self.stream.is_some() || self.reign.is_some() {
             return None;
         }
+        assert!(
+            self.stored_promise >= self.state.promised,
+            "a promise is stored before it is reported"
+        );
         self.reported = Some(epoch);
         let CopyState { recorded, complete_end, is_intact, .. } = self.state;
         Some(PromiseReport { recorded, complete_end, is_intact })
@@ -387,6 +392,10 @@ impl CopyMachine {
         open: impl IntoIterator<Item = (Seqno, DurabilityLevel)>,
     ) -> Result<(), InboundStreamRejection> {
         let StreamAcceptance { epoch, begins_after, high, history } = acceptance;
+        debug_assert!(
+            self.stored_epoch <= self.state.promised,
+            "nothing is stored above the promise"
+        );
         if epoch != self.state.promised || !self.is_promise_stored(epoch) {
             return Err(InboundStreamRejection::OldEpoch);
         }
@@ -466,6 +475,7 @@ impl CopyMachine {
 
     fn complete(&mut self, end: Seqno) {
         let Some(stream) = &mut self.stream else { return };
+        assert!(end >= self.state.complete_end, "what a copy has completely only grows");
         self.state.complete_end = end;
         self.state.high = self.state.high.max(end);
         if self.state.high == end {

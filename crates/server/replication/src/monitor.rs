@@ -53,6 +53,10 @@ impl DurabilityMonitor {
     }
 
     pub fn track(&mut self, prepare: OpenPrepare) {
+        debug_assert!(
+            self.open.back().is_none_or(|last| last.seqno < prepare.seqno),
+            "prepares are tracked in order"
+        );
         self.open.push_back(prepare);
     }
 

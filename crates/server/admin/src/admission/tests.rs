@@ -96,7 +96,7 @@ fn users_leave_half_of_the_places() {
     let place = admission.enter(address(7)).unwrap();
     assert!(place.begin_request(&user("one more", "read-only:*")).is_none());
     assert!(place.begin_request(&admin()).is_some());
-    // A finished request leaves an idle connection, which makes room.
+    // A finished request leaves an idle connection, which makes space.
     let (idle, busy) = held.remove(3);
     drop(busy);
     assert!(place.begin_request(&user("one more", "read-only:*")).is_some());

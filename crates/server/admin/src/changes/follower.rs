@@ -1,7 +1,7 @@
 //! The task that sends changes to one client.
 //!
 //! Owns: when a piece of events is made and sent, ids and heartbeats, and why the stream ends. An
-//! event is one line of JSON; `id:` is the token behind it, with which a client reconnects. While a
+//! event is one line of JSON; `id:` is the token after it, with which a client reconnects. While a
 //! piece is on its way nothing is taken from the engine's streams, so they drop what they hold for
 //! a slow client and continue from the store.
 //!
@@ -368,7 +368,8 @@ impl Follower {
         }
         if self.parts.sparse_ids {
             // Into the last event, before the empty line that ends it.
-            piece.bytes.pop();
+            let last = piece.bytes.pop();
+            assert_eq!(last, Some(b'\n'), "an event ends with an empty line");
             self.write_id(&mut piece);
             piece.bytes.push(b'\n');
         }
@@ -397,6 +398,7 @@ impl Follower {
 
     /// Reserves the block of the next line, or queues for it.
     fn reserve_block(&mut self, demand: Demand) -> bool {
+        debug_assert!(self.block.is_none(), "a block is reserved for one line");
         self.block = self.reserve(demand).map(|block| (demand, block));
         self.block.is_some()
     }
@@ -420,6 +422,7 @@ impl Follower {
         mut piece: StreamPiece,
         now: Instant,
     ) -> Turn {
+        assert!(self.line.is_none(), "one line is written at a time");
         match line.write(&mut piece.bytes, ADMIN_CHANGES_LINE_PIECE_BYTES) {
             Err(_) => {
                 tracing::error!("a document in a change stream cannot be read");
@@ -460,6 +463,7 @@ impl Follower {
     }
 
     fn send(&mut self, piece: StreamPiece, now: Instant) -> Turn {
+        assert_eq!(self.on_its_way, 0, "the piece before this one was read by the client");
         self.sent = now;
         self.on_its_way = piece.bytes.len() as u64;
         Turn::Send(piece.into_bytes())

@@ -22,6 +22,7 @@ impl Wakeups {
 
     /// Moves the vbuckets that woke to `into`, which must be empty.
     pub fn take(&self, into: &mut Vec<u64>) {
+        debug_assert!(into.is_empty(), "vbuckets that were taken before have been woken");
         std::mem::swap(&mut *self.vbids.lock(), into);
     }
 

@@ -192,7 +192,7 @@ impl PageParameters {
     }
 }
 
-/// The first key behind all keys with this prefix; `None` when there is no such key.
+/// The first key after all keys with this prefix; `None` when there is no such key.
 fn successor(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
     while let Some(last) = prefix.pop() {
         if last < u8::MAX {

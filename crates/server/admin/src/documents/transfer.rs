@@ -101,6 +101,7 @@ async fn collect(
                 let frame =
                     frame.map_err(|_| error(StatusCode::BAD_REQUEST, "the body broke off"))?;
                 let Ok(part) = frame.into_data() else { continue };
+                assert!(bytes.len() <= bytes_max, "a body that is too long was refused");
                 if part.len() > bytes_max - bytes.len() {
                     return Err(too_long(bytes_max));
                 }
@@ -115,7 +116,7 @@ async fn collect(
     }
 }
 
-/// Receives a refused body behind its answer and keeps nothing of it: a browser in the middle of an
+/// Receives a refused body after its answer and keeps nothing of it: a browser in the middle of an
 /// upload would report the closed connection instead of the answer. Gives up after
 /// [`SHORT_DEADLINE`]; the connection then closes.
 async fn discard(mut body: Incoming) {

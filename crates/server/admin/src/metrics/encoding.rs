@@ -16,6 +16,7 @@ pub(super) fn encode_counter(
     help: &str,
     value: u64,
 ) -> Result<(), fmt::Error> {
+    debug_assert!(!name.ends_with("_total"), "the encoder appends _total to {name}");
     let counter = ConstCounter::new(value);
     counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
 }
@@ -27,6 +28,7 @@ pub(super) fn encode_counter_f64(
     help: &str,
     value: f64,
 ) -> Result<(), fmt::Error> {
+    debug_assert!(value >= 0.0, "{name} counts up from 0");
     let counter = ConstCounter::new(value);
     counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
 }

@@ -82,6 +82,7 @@ fn sums_of(histogram: &Histogram<u64>) -> Sums {
         sum_us += value as f64 * step.count_at_value() as f64;
     }
     let seconds = BOUNDS_US.iter().map(|bound| *bound as f64 / MICROSECONDS_PER_SECOND);
+    debug_assert_eq!(counts.iter().sum::<u64>(), histogram.len(), "every value is below a bound");
     // The greatest number stands for infinity.
     let by_bound = seconds.chain([f64::MAX]).zip(counts).collect();
     let sum_s = sum_us / MICROSECONDS_PER_SECOND;

@@ -99,7 +99,7 @@ fn streams_of_one_user_starve_nobody() {
     assert_eq!(refused, ADMIN_CONNECTIONS_MAX - ADMIN_STREAMS_PER_USER_MAX);
     assert_eq!(fixture.ask("GET", "/healthz", "", "").status, 200);
     assert_eq!(fixture.ask("GET", "/pools/default", OPERATOR, "").status, 200);
-    // Streams that end make room for others of the same user.
+    // Streams that end make space for others of the same user.
     drop(streams);
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {

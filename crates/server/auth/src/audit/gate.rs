@@ -31,6 +31,10 @@ impl AuditGate {
         } else {
             self.left_out += 1;
         }
+        assert!(
+            self.events <= EVENTS_PER_SECOND,
+            "no second has more events in the log than it may"
+        );
         admits
     }
 

@@ -90,7 +90,7 @@ fn a_full_queue_drops_and_says_so() {
     }
     assert_eq!(log.dropped(), 3);
     let file = AuditFile::open(options.clone()).unwrap();
-    // Makes room for the stop message behind the two events that fitted.
+    // Makes space for the stop message after the two events that fitted.
     let telling = std::thread::spawn(move || sender.send(Message::Stop).is_ok());
     write_all(file, &receiver, &log.dropped);
     assert!(telling.join().unwrap());
