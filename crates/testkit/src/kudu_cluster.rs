@@ -180,11 +180,6 @@ impl KuduCluster {
         self.node(server).address()
     }
 
-    /// Number of tablet servers, running or not.
-    pub fn tablet_server_count(&self) -> usize {
-        self.tablet_servers.len()
-    }
-
     /// Process id of a server.
     pub fn pid(&self, server: KuduServer) -> u32 {
         self.node(server).pid()

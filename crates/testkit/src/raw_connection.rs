@@ -47,7 +47,6 @@ const LOGIN_FEATURES: [Feature; 9] = [
 /// One connection to a server.
 pub struct RawConnection {
     stream: TcpStream,
-    vbuckets: u16,
     collections: bool,
     next_opaque: u32,
 }
@@ -65,7 +64,7 @@ impl RawConnection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(RawConnection { stream, vbuckets: DEFAULT_VBUCKETS, collections: false, next_opaque: 1 })
+        Ok(RawConnection { stream, collections: false, next_opaque: 1 })
     }
 
     /// Connects as the development user with bucket `default` selected and collections negotiated.
@@ -86,11 +85,6 @@ impl RawConnection {
             bail!("select bucket: {status:?}");
         }
         Ok(connection)
-    }
-
-    /// Sets the number of vbuckets of the selected bucket, when that is not the default.
-    pub fn set_vbuckets(&mut self, vbuckets: u16) {
-        self.vbuckets = vbuckets;
     }
 
     /// Limits how long one read may take.
@@ -180,7 +174,7 @@ impl RawConnection {
 
     /// The bytes of a request as this connection would send it.
     pub fn encode(&self, request: &Request, opaque: u32) -> Vec<u8> {
-        request.encode(opaque, self.vbuckets, self.collections)
+        request.encode(opaque, DEFAULT_VBUCKETS, self.collections)
     }
 
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {

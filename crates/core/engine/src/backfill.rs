@@ -158,7 +158,7 @@ impl Backfiller {
         self.reader_memory.get().cloned()
     }
 
-    /// Queues a stream that wants what the vbucket has behind `start`.
+    /// Queues a stream that wants what the vbucket has after `start`.
     pub(crate) fn ask(
         &self,
         (vbid, incarnation): (Vbid, u64),
@@ -281,7 +281,7 @@ impl Backfiller {
         jobs
     }
 
-    /// Waits until the inboxes have room for a scan. When no stream reads on, all lose what they
+    /// Waits until the inboxes have space for a scan. When no stream reads on, all lose what they
     /// have not read. False when the driver wants to do something else first.
     fn free_memory(&self, bounds: Bounds, pace: BackfillPace<'_>) -> bool {
         let held = || self.in_inboxes.load(Ordering::Relaxed);

@@ -150,7 +150,7 @@ impl Fetcher {
 
     /// Reads a batch of fetches and tells their waiters; a further one when all documents of it are
     /// large and are read later. Returns how many it told: 0 when there is nothing to read. `pager`
-    /// makes room for the batch.
+    /// makes space for the batch.
     pub(crate) fn step(&self, core: &Core, pager: &ItemPager, clock: StepClock<'_>) -> usize {
         loop {
             let (batch, turned_away) = self.queue.take();
@@ -161,7 +161,7 @@ impl Fetcher {
             if batch.wanted.is_empty() {
                 return turned_away;
             }
-            // Another step takes what is left in the queue, also while this one makes room.
+            // Another step takes what is left in the queue, also while this one makes space.
             let told = core.tasks().run(Task::Fetcher, clock, || {
                 free_memory(core, pager, clock);
                 self.fetch_batch(core, batch, clock)

@@ -20,8 +20,8 @@
 //! slab go back to the system.
 //!
 //! When the sizes of documents change, sparsely used chunks are left. A [`Round`] of compaction
-//! marks the sparsest whose blocks fit in free room elsewhere. A marked chunk gives nothing out
-//! while others have room, the owners of its blocks move them, and it goes back to the system when
+//! marks the sparsest whose blocks fit in free space elsewhere. A marked chunk gives nothing out
+//! while others have space, the owners of its blocks move them, and it goes back to the system when
 //! it is empty. Memory from the system is counted against bounds that the caller sets
 //! ([`set_bounds`]); the caller is told when memory grows beyond them.
 //!
@@ -47,7 +47,7 @@
 //!    thread that has just taken its units and not yet shown it to the depot.
 //! 5. A block's bit in its slab is set exactly while the block is in the depot; otherwise the block
 //!    is in one magazine or with one caller. Blocks of a slab do not overlap and lie inside its
-//!    units, behind the header.
+//!    units, after the header.
 //! 6. Magazines are reached by their own thread only, and no code of theirs calls back into them.
 //! 7. A block is freed with the length it was allocated with; callers of [`free`] promise it.
 //! 10. A chunk's mark is its own atomic next to the parts that have locks. It is read by an owner

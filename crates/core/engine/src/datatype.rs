@@ -1,7 +1,7 @@
 //! Detection of JSON, which decides a document's datatype bit.
 //!
 //! A value is JSON when it is valid UTF-8 and one JSON text by RFC 8259, see
-//! [`oribi_subdoc::json`]. Most other values are told apart by their first byte, so that opaque
+//! [`oribi_subdoc::json`]. Most other values are distinguished by their first byte, so that opaque
 //! data costs nothing.
 
 use oribi_types::Datatype;

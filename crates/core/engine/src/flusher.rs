@@ -31,7 +31,7 @@ use crate::record;
 use crate::tasks::{StepClock, Task, elapsed_us};
 use crate::vbucket::{FlushRead, VBucket};
 
-/// Items behind the one whose header is read of which the header is being loaded.
+/// Items after the one whose header is read of which the header is being loaded.
 const ITEMS_AHEAD: usize = 8;
 
 /// Result of one step.
@@ -207,7 +207,7 @@ impl<'a> Step<'a> {
         for (reading, newest) in readings.into_iter().zip(newest) {
             core.timings().flushed(reading.batch.items(), committed);
             reading.vbucket.flushed(reading.batch, reading.incarnation, newest);
-            // There is room in the queue: writes that it refused are taken again at once.
+            // There is space in the queue: writes that it refused are taken again at once.
             reading.vbucket.report_memory(&core.context(committed));
             let after = clock();
             core.timings().checkpoint_remover.saturating_record(elapsed_us(before, after));

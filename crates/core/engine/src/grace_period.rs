@@ -1,9 +1,9 @@
 //! Grace periods: readers that write nothing shared, and memory that waits for them.
 //!
-//! A GET reads a slot of the hash table and the item behind it without the table's lock and without
-//! counting a reference. A writer may replace the item at any time, so a thread that drops the last
-//! reference does not free the block: the block is *retired*, and freed after a *grace period*,
-//! when every read section that was open at that time has ended. The technique is known as
+//! A GET reads a slot of the hash table and the item that it points to without the table's lock and
+//! without counting a reference. A writer may replace the item at any time, so a thread that drops
+//! the last reference does not free the block: the block is *retired*, and freed after a *grace
+//! period*, when every read section that was open at that time has ended. The technique is known as
 //! quiescent-state-based reclamation; McKenney and Walpole, "What is RCU, fundamentally?".
 //!
 //! Owns: the read sections of all threads ([`slot`]) and what each thread has retired. A section

@@ -168,7 +168,7 @@ impl HashTable {
         replaced
     }
 
-    /// Makes room for `items` items in an empty table, so that none has to move while it fills.
+    /// Makes space for `items` items in an empty table, so that none has to move while it fills.
     pub(crate) fn reserve(&mut self, items: usize) {
         const ITEMS_MAX: usize = 1 << 32;
         let capacity = items.min(ITEMS_MAX) * 5 / 4 + SLOTS;

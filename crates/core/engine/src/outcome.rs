@@ -248,7 +248,7 @@ pub struct WithMetaRequest<'a> {
     pub resolution: Option<ConflictResolution>,
 }
 
-/// Given CAS values end here: one that is higher would leave the vbucket's clock no room to
+/// Given CAS values end here: one that is higher would leave the vbucket's clock no space to
 /// continue.
 pub const EXPLICIT_CAS_END: Cas = Cas(1 << 63);
 

@@ -252,7 +252,7 @@ fn run_flusher(
                 sleep_unless_stopped(stop, if stopping { RETRY_FIRST } else { pause });
             }
         }
-        // A flush makes room, so refused writes do not wait for the next review.
+        // A flush makes space, so refused writes do not wait for the next review.
         if reviews.are_due() || bucket.core().memory().is_refusing() {
             bucket
                 .core()

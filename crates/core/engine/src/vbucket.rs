@@ -1,6 +1,6 @@
 //! A vbucket: one partition of a bucket, with its index, its queue and its history.
 //!
-//! Owns: the hash table and the checkpoint manager of the partition, each behind its own lock, the
+//! Owns: the hash table and the checkpoint manager of the partition, each under its own lock, the
 //! failover table, the persisted seqno and the waiters for it.
 //!
 //! Invariants:

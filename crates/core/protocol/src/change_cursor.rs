@@ -86,7 +86,7 @@ impl ChangeCursor {
         Ok(())
     }
 
-    /// A message with its own seqno; returns the position behind it.
+    /// A message with its own seqno; returns the position after it.
     ///
     /// # Errors
     /// When the seqno does not rise, or lies outside of the snapshot.

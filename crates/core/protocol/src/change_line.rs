@@ -1,7 +1,7 @@
 //! A change as one line of JSON, for people and for programs without a library of this protocol.
 //!
 //! It owns the shape: names of fields and their order. `oribi watch` prints these lines, and the
-//! admin HTTP sends them as events. Each line begins with the token of its vbucket behind it:
+//! admin HTTP sends them as events. Each line begins with the token of its vbucket after it:
 //!
 //! | `type` | further fields |
 //! |---|---|

@@ -211,7 +211,7 @@ pub enum DecodedFrame<'a> {
     /// More bytes are needed.
     Incomplete {
         /// Total bytes from the frame's start: 24 while the header is incomplete, then the whole
-        /// frame's length. The caller checks it against its limit before it makes room.
+        /// frame's length. The caller checks it against its limit before it makes space.
         needed: usize,
     },
     /// One frame.

@@ -4,7 +4,7 @@
 //! (`doc/proxy-protocol.txt`, version 2.9). Version 1 is a line of text, version 2 is binary and
 //! may have further values (TLV) behind the addresses, which are skipped.
 //!
-//! Invariants: decoding allocates nothing and reads no byte behind the header; a header is at most
+//! Invariants: decoding allocates nothing and reads no byte after the header; a header is at most
 //! [`HEADER_BYTES_MAX`] long; a header that is torn is `Incomplete` up to its last byte, and bytes
 //! that cannot become a header are invalid at the first wrong one.
 
@@ -100,7 +100,7 @@ fn decode_line(bytes: &[u8]) -> DecodedProxyHeader {
     }
 }
 
-/// The client in a line of version 1, behind its first word.
+/// The client in a line of version 1, after its first word.
 fn client_of_line(line: &[u8]) -> Option<Option<SocketAddr>> {
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
         return Some(None);

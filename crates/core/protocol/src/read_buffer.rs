@@ -2,10 +2,10 @@
 //!
 //! Bytes arrive at the tail and are consumed at the head. When both meet, both return to the
 //! block's start for free. Otherwise bytes move to the front only when a partial frame is at the
-//! end and there is no room left. A caller that consumes every complete frame before it reads again
-//! moves each byte at most once, however long the stream. After the move the frame is at the front
-//! and is completed there. If a caller leaves complete frames unread, the buffer grows rather than
-//! move a byte twice. Hence `moved_bytes() <= received_bytes()`, always.
+//! end and there is no space left. A caller that consumes every complete frame before it reads
+//! again moves each byte at most once, however long the stream. After the move the frame is at the
+//! front and is completed there. If a caller leaves complete frames unread, the buffer grows rather
+//! than move a byte twice. Hence `moved_bytes() <= received_bytes()`, always.
 //!
 //! Growth: a frame that does not fit gets a larger block, copied once per growth (counted
 //! separately, in `regrown_bytes`). The block reaches ahead of the arrived bytes by at most twice
@@ -17,7 +17,7 @@
 
 use crate::limits::READ_BLOCK_BYTES;
 
-/// A frame that needs more gets more room when less than this is left. That is late enough for
+/// A frame that needs more gets more space when less than this is left. That is late enough for
 /// geometric growth, and early enough for large reads.
 const GROW_BELOW_BYTES: usize = READ_BLOCK_BYTES / 4;
 
@@ -97,10 +97,10 @@ impl ReadBuffer {
         &mut self.block[self.tail..]
     }
 
-    /// Confirms that the first `bytes` of the room from [`ReadBuffer::spare`] are filled.
+    /// Confirms that the first `bytes` of the space from [`ReadBuffer::spare`] are filled.
     ///
     /// # Panics
-    /// When there was less room.
+    /// When there was less space.
     pub fn commit(&mut self, bytes: usize) {
         assert!(bytes <= self.block.len() - self.tail, "committed more than there was room for");
         self.tail += bytes;
@@ -109,8 +109,8 @@ impl ReadBuffer {
 
     /// Prepares for a frame of `frame_bytes` in total that starts at the head.
     ///
-    /// Call it whenever decoding needs more bytes. The room grows with the arrived bytes, so one
-    /// call need not make room for the whole frame. The caller has checked `frame_bytes` against
+    /// Call it whenever decoding needs more bytes. The space grows with the arrived bytes, so one
+    /// call need not make space for the whole frame. The caller has checked `frame_bytes` against
     /// its limit.
     pub fn reserve_frame(&mut self, frame_bytes: usize) {
         let unread_bytes = self.tail - self.head;
@@ -123,8 +123,8 @@ impl ReadBuffer {
         }
     }
 
-    /// Makes room at once for the rest of a frame of `frame_bytes` in total at the head, so that it
-    /// is received without a copy. For a caller that has reserved memory for all of it.
+    /// Makes space at once for the rest of a frame of `frame_bytes` in total at the head, so that
+    /// it is received without a copy. For a caller that has reserved memory for all of it.
     pub fn reserve_whole(&mut self, frame_bytes: usize) {
         let missing_bytes = frame_bytes.saturating_sub(self.tail - self.head);
         if self.block.len() - self.tail < missing_bytes {
@@ -182,8 +182,8 @@ impl ReadBuffer {
         self.regrown_bytes
     }
 
-    /// Ensures room for `bytes_min` at the tail, by moving to the front or else by a larger block
-    /// with room for `growth_bytes`.
+    /// Ensures space for `bytes_min` at the tail, by moving to the front or else by a larger block
+    /// with capacity for `growth_bytes`.
     fn ensure_capacity(&mut self, bytes_min: usize, growth_bytes: usize) {
         let unread_bytes = self.tail - self.head;
         let fits = self.block.len() - unread_bytes >= bytes_min;
@@ -193,7 +193,7 @@ impl ReadBuffer {
             self.moved_bytes += unread_bytes as u64;
         } else {
             let block_bytes = (unread_bytes + growth_bytes).max(READ_BLOCK_BYTES);
-            // Zeroed pages are mapped on first write, so unused room is free.
+            // Zeroed pages are mapped on first write, so unused space is free.
             let mut block = vec![0; block_bytes];
             block[..unread_bytes].copy_from_slice(self.unread());
             self.regrown_bytes += unread_bytes as u64;

@@ -101,7 +101,7 @@ impl DocExtras {
     }
 }
 
-/// Splits a number off the front, if there is room for one.
+/// Splits a number off the front, if there is space for one.
 fn split_u32(bytes: &[u8]) -> (Option<u32>, &[u8]) {
     match bytes.split_first_chunk() {
         Some((number, rest)) => (Some(u32::from_be_bytes(*number)), rest),

@@ -5,7 +5,7 @@
 //!
 //! The keys of one `get` become one [`Command::Get`] each, so a server serves, looks ahead and
 //! waits for one document at a time, and a line of any number of keys takes no memory. The line of
-//! any other command is decoded as a whole, with the data block behind it.
+//! any other command is decoded as a whole, with the data block after it.
 //!
 //! Invariants: decoding allocates nothing and borrows from the input; how the input is torn into
 //! pieces does not change the commands; a line without an end is bounded ([`LINE_BYTES_MAX`],

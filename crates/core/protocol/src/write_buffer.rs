@@ -169,7 +169,7 @@ impl<V: PinnedBytes> WriteBuffer<V> {
     /// [`WriteBuffer::gather`] of at most `bytes_max` bytes, for senders with time slices.
     pub fn gather_up_to<'a>(&'a self, slices: &mut [IoSlice<'a>], bytes_max: usize) -> usize {
         let (mut filled, mut left) = (0, bytes_max);
-        // Takes as much of `bytes` as fits; false when there is no room for more.
+        // Takes as much of `bytes` as fits; false when there is no space for more.
         let mut take = |bytes: &'a [u8]| {
             let bytes = &bytes[..bytes.len().min(left)];
             if bytes.is_empty() || filled == slices.len() {

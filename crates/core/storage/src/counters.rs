@@ -1,6 +1,6 @@
 //! Counts of what a store did since it was opened.
 //!
-//! Owns: the counters behind [`StoreStats`], one relaxed addition per batch, read or scan and none
+//! Owns: the counters of [`StoreStats`], one relaxed addition per batch, read or scan and none
 //! per record. Called by the stores, in this crate and in others; sizes on disk are theirs to fill
 //! in.
 

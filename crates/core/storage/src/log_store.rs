@@ -45,7 +45,7 @@
 //!    there. Segments whose data never changes would block this, so the oldest segments are
 //!    rewritten when there are many purged tombstones.
 //! 5. A dropped vbucket or purged collection is a bound, too: everything before it is gone, in any
-//!    segment. Records before it are not in the index, so they are never moved behind it. Bounds,
+//!    segment. Records before it are not in the index, so they are never moved after it. Bounds,
 //!    vbucket states and local documents are repeated in full at the beginning of every segment, so
 //!    only the newest segment has to be read for them, and compaction has to care for documents
 //!    only. A bound is forgotten when every segment is younger than it.
@@ -167,7 +167,7 @@ impl LogStore {
         let files = paths.iter().map(|path| Arc::new(RealDirectory::new(path)) as _).collect();
         // Opening reads the index files, which takes a processor.
         let at_once = std::thread::available_parallelism().map_or(1, usize::from);
-        let open = |openings| opening::side_by_side(openings, at_once);
+        let open = |openings| opening::concurrently(openings, at_once);
         let mut store =
             LogStore::open_logs(files, directory.found(), &options, PlantedBug::default(), open)?;
         directory.mark_ready()?;
@@ -195,7 +195,7 @@ impl LogStore {
                 .collect(),
         };
         let options = LogOptions { compacts_in_background: false, ..options.clone() };
-        LogStore::open_logs(files, found, &options, PlantedBug::with(bug), opening::in_turn)
+        LogStore::open_logs(files, found, &options, PlantedBug::with(bug), opening::sequentially)
     }
 
     /// Opens the logs in these directories, by number; `open` decides how many at once.

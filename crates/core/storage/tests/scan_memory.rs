@@ -155,7 +155,7 @@ fn a_scan_holds_no_large_record_while_reserving() {
             let progress = scan.resume(&mut room, &mut visit).expect("it scans");
             assert_eq!(progress, ScanProgress::Paused);
             assert!(held() <= WAITING_BYTES_MAX, "{} bytes while it is paused", held());
-            // The record for which there was no room is not lost.
+            // The record for which there was no space is not lost.
             scan.resume(&mut unlimited, &mut visit).expect("it goes on");
             seen -= 1;
         }

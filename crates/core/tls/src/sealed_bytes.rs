@@ -47,7 +47,7 @@ impl SealedBytes {
         self.commit(bytes.len());
     }
 
-    /// At least `bytes_min` bytes of room behind what is pending, initialised.
+    /// At least `bytes_min` bytes of space behind what is pending, initialised.
     pub(crate) fn room(&mut self, bytes_min: usize) -> &mut [u8] {
         if self.block.len() - self.tail < bytes_min {
             let block_bytes = (self.tail + bytes_min).next_power_of_two();
@@ -56,7 +56,7 @@ impl SealedBytes {
         &mut self.block[self.tail..]
     }
 
-    /// Appends the first `bytes` of the room to the pending bytes.
+    /// Appends the first `bytes` of the space to the pending bytes.
     pub(crate) fn commit(&mut self, bytes: usize) {
         assert!(bytes <= self.block.len() - self.tail, "more was sealed than there was room for");
         self.tail += bytes;

@@ -18,7 +18,7 @@ struct Reading<'a> {
     /// Microseconds since 1970-01-01T00:00:00Z.
     #[kudu(column = "measured_at")]
     at_micros: i64,
-    /// In hundredths, as the column has two digits behind the point.
+    /// In hundredths, as the column has two digits after the point.
     celsius: Option<i32>,
     remark: &'a str,
 }

@@ -181,8 +181,8 @@ pub enum Error {
     InvalidArgument(String),
 }
 
-/// Every result of the crate has room for an error. The size stays below clippy's limit for a large
-/// error, with some room for the errors that wrap it.
+/// Every result of the crate has space for an error. The size stays below clippy's limit for a
+/// large error, with some space for the errors that wrap it.
 const _: () = assert!(size_of::<Error>() <= 112);
 
 impl Error {

@@ -137,7 +137,7 @@ impl PointLookupBuilder {
         self
     }
 
-    /// Returns, behind the others, a column that the table did not have when it was opened. A
+    /// Returns, after the others, a column that the table did not have when it was opened. A
     /// tablet that does not have it refuses the lookup: an `ALTER TABLE` has not reached it.
     pub fn added_column(mut self, column: ColumnSchemaBuilder) -> PointLookupBuilder {
         self.added.push(column);

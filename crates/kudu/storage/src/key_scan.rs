@@ -2,7 +2,7 @@
 //!
 //! Owns: the division of the collection into windows. A scan of keys and lengths comes first, so
 //! the bytes of a window are known before its documents are read. Invariants: all scans read one
-//! snapshot; memory holds one window, or one longer document for which the reader has found room
+//! snapshot; memory holds one window, or one longer document for which the reader has found space
 //! before. Without windows, one answer of Kudu could bring a hundred rows of any length.
 
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ const ROW_BYTES: usize = 128;
 /// Most bytes of an answer of a scan (`--scanner_max_batch_size_bytes` of Kudu).
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// The room to ask for before a document of `bytes` bytes is read. The reader finds twice as much,
+/// The space to ask for before a document of `bytes` bytes is read. The reader finds twice as much,
 /// for the document and for its own copy. In addition there is the last answer with rows of it.
 pub(crate) fn room_bytes(bytes: usize) -> usize {
     bytes.saturating_add(bytes.min(ANSWER_BYTES_MAX) / 2)

@@ -108,7 +108,7 @@ impl Bounds {
         Bounds { snapshot: self.snapshot.or(snapshot), ..self }
     }
 
-    /// Moves the lower bound behind a document.
+    /// Moves the lower bound after a document.
     pub(crate) fn begin_behind(&mut self, vbid: Vbid, key: DocKey<'_>) {
         self.lower = key_operands(vbid, key, i16::MAX);
     }

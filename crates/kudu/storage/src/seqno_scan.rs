@@ -7,7 +7,7 @@
 //! small column of all of them. Invariants: all scans read one snapshot of the tablet, which also
 //! has the vbucket's state, so they show one snapshot; memory holds the documents of one window,
 //! whatever the size of the vbucket, and windows are smaller the more scans there are; one longer
-//! document is read when its reader has room for it.
+//! document is read when its reader has space for it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Range {
         ranges
     }
 
-    /// Bytes for which a reader has to find room before the window is read: those of one document
+    /// Bytes for which a reader has to find space before the window is read: those of one document
     /// that is longer than windows are.
     fn asks_for(&self) -> Option<usize> {
         let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
@@ -140,7 +140,7 @@ pub(crate) struct KuduScan {
     left: Vec<Range>,
     /// The rest of the window, in order.
     held: std::vec::IntoIter<OwnedRecord>,
-    /// The reader has room for the window's only document.
+    /// The reader has space for the window's only document.
     has_room: bool,
     _counted: ScanCount,
 }

@@ -49,7 +49,7 @@ static CLUSTER: SharedKuduCluster = SharedKuduCluster::new(1, 1);
 const VBUCKETS: u16 = 8;
 /// Documents of the longest row that Oribi makes, more than a hundred, which Kudu reads at a time.
 const MANY: (Vbid, u64, usize) = (Vbid(1), 200, 60 << 10);
-/// Documents that each need room.
+/// Documents that each need space.
 const LARGE: (Vbid, u64, usize) = (Vbid(2), 4, 20 << 20);
 /// A window and the answer with its rows.
 const WAITING_BYTES_MAX: usize = 1 << 20;
@@ -140,7 +140,7 @@ fn a_scan_reserves_before_reading_a_large_document() {
             let progress = scan.resume(&mut room, &mut visit).expect("it scans");
             assert_eq!(progress, ScanProgress::Paused);
             assert!(held() <= WAITING_BYTES_MAX, "{} bytes while it is paused", held());
-            // The record for which there was no room is not lost.
+            // The record for which there was no space is not lost.
             scan.resume(&mut unlimited, &mut visit).expect("it goes on");
             seen -= 1;
         }

@@ -1,4 +1,4 @@
-//! A full bucket makes room for the writes of memcached's clients, which do not repeat a refused
+//! A full bucket makes space for the writes of memcached's clients, which do not repeat a refused
 //! one.
 
 use oribi_protocol::opcode::Opcode;

@@ -321,8 +321,8 @@ impl ConnectionHarness {
         self.feed(&[])
     }
 
-    /// Lets writes that wait for room in their bucket try again, as a worker does now and then, and
-    /// returns the answers. The second value says whether one waited.
+    /// Lets writes that wait for memory in their bucket try again, as a worker does now and then,
+    /// and returns the answers. The second value says whether one waited.
     pub fn retry_writes(&mut self) -> (Vec<u8>, bool) {
         let has_waited = !std::mem::take(&mut self.environment.bucket_waits).is_empty();
         self.connection.retry_write();

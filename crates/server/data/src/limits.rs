@@ -6,7 +6,7 @@ use std::time::Duration;
 use oribi_config::limits::SEND_QUEUE_BYTES_MIN;
 use oribi_protocol::limits::{FRAME_BYTES_MAX, READ_BLOCK_BYTES, VALUE_BYTES_MAX};
 
-/// Minimum room offered to a read; below it a partial frame moves to the front of its block.
+/// Minimum space offered to a read; below it a partial frame moves to the front of its block.
 pub const READ_ROOM_BYTES_MIN: usize = 4 * 1024;
 
 /// Free blocks that a worker keeps; more simultaneously busy connections than this are rare, and an
@@ -33,7 +33,7 @@ pub const PREFETCH_BYTES_MAX: usize = 2048;
 /// is cheaper than the extra system calls of receiving it separately.
 pub const RECEIVE_IN_PLACE_BYTES_MIN: usize = 32 * 1024;
 
-/// Bytes received behind a value that is received in place: enough for the head of another store
+/// Bytes received after a value that is received in place: enough for the head of another store
 /// request with the longest key, and for a few small requests.
 pub const HEAD_ROOM_BYTES: usize = 2048;
 
@@ -133,7 +133,7 @@ pub const PARKED_REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// are requested.
 pub const FETCH_AHEAD_MAX: usize = 64;
 
-/// Requests behind it that are examined for that: a turn's worth.
+/// Requests after it that are examined for that: a turn's worth.
 pub const FETCH_AHEAD_FRAMES_MAX: usize = FRAMES_PER_TURN;
 
 /// Maximum number of fetches that one request waits for. One is the rule. More are needed when the
@@ -188,7 +188,7 @@ pub const RANGE_SCAN_PAGE_BYTES: usize = 96 * 1024;
 /// Memory that connections may hold together in small pieces: parts of requests, and answers that
 /// wait for their client. With the usual 64 KiB for each it is enough for 128 clients that stopped
 /// in the middle of something. With more such clients, workers shrink the blocks of connections
-/// that hold less than they have room for.
+/// that hold less than they have space for.
 pub const SMALL_CONNECTION_BYTES: usize = 8 << 20;
 
 /// Unreserved memory from which on smaller answers are reserved, too, so that it seldom reaches

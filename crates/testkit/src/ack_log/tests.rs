@@ -278,7 +278,7 @@ fn only_a_crash_grows_the_failover_table() {
 }
 
 /// A kill right after a collection was created: its events are in the manifest's file and not in
-/// the store, so the next start gives them seqnos behind the beginning of its history.
+/// the store, so the next start gives them seqnos after the beginning of its history.
 #[test]
 fn events_lost_in_a_crash_follow_the_history_start() {
     let life = |given: u64, high: u64, histories: &[(u64, u64)]| {

@@ -17,7 +17,7 @@ const ACCESS_SECONDS_MAX: i64 = 40;
 /// The CAS values that one connection has seen.
 pub(super) struct CasValues {
     of_documents: BTreeMap<Vec<u8>, Vec<u64>>,
-    /// Equal ones and different ones are told apart.
+    /// Equal ones and different ones are distinguished.
     are_compared: bool,
 }
 
@@ -85,7 +85,7 @@ fn without_padding(line: &[u8], data: &[u8], digits: &[u8]) -> Vec<u8> {
     result
 }
 
-/// Bytes of data behind this line, their line end included.
+/// Bytes of data after this line, their line end included.
 fn data_bytes(line: &[u8]) -> usize {
     let mut tokens = tokens(line);
     let length = match tokens.next() {

@@ -6,7 +6,7 @@
 use super::command::{CommandPiece, TextCommand, WRONG_CAS};
 use crate::random::Random;
 
-/// Names behind the prefix: few, so that commands meet. Counters have their own names, because
+/// Names after the prefix: few, so that commands meet. Counters have their own names, because
 /// memcached is at odds with itself over them: it reads one that is blank beyond its end. It
 /// changes one in place and pads it with spaces, unless a reader holds it just then; that makes a
 /// new document, not read yet.
@@ -68,7 +68,7 @@ pub(super) fn key_that_fits(random: &mut Random) -> CommandPiece {
 }
 
 /// An unsigned number, in decimal digits, that may be too large or none. Counters stay below 2^63:
-/// from there on memcached looks for a sign behind their end, too.
+/// from there on memcached looks for a sign after their end, too.
 pub(super) fn number(random: &mut Random) -> String {
     let text = match random.below(24) {
         0 => "1000000000000000",

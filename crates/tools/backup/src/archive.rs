@@ -121,11 +121,6 @@ impl Archive {
         &self.descriptor.id
     }
 
-    /// True when its files are encrypted.
-    pub fn is_encrypted(&self) -> bool {
-        self.descriptor.encryption.is_some()
-    }
-
     /// A new id for a backup that begins at this time, after the ones there are: a number, and the
     /// time for people. So ids sort by age also when a clock was set back.
     pub fn new_id(entries: &[ArchiveEntry], unix_s: u64) -> String {
@@ -306,7 +301,7 @@ pub(crate) fn manifest_name(id: &str) -> String {
     path(id, MANIFEST)
 }
 
-/// True for the manifest, and for what a kill just behind its writing leaves.
+/// True for the manifest, and for what a kill just after its writing leaves.
 pub(crate) fn is_text_of_finished(name: &str) -> bool {
     name.ends_with(&format!("/{MANIFEST}")) || name.ends_with(&format!("/{BEGIN}"))
 }

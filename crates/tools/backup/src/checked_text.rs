@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ArchiveError;
 
-/// Bytes behind the text: two line feeds and 64 digits.
+/// Bytes after the text: two line feeds and 64 digits.
 const TRAILER_BYTES: usize = 66;
 
 pub(crate) fn sha256(bytes: &[u8]) -> String {

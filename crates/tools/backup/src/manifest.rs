@@ -136,7 +136,7 @@ pub struct SegmentEntry {
     /// SHA-256 of its footer, hexadecimal. The footer has the checksums of the blocks.
     pub footer_sha256: String,
     pub records: u64,
-    /// Vbuckets that begin anew behind it: their records up to here are void.
+    /// Vbuckets that begin anew after it: their records up to here are void.
     pub resets: Vec<u16>,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! | offset | | |
 //! |---|---|---|
-//! | 0 | u32 | bytes of the record behind this field |
+//! | 0 | u32 | bytes of the record after this field |
 //! | 4 | u8 | kind: 1 mutation, 2 deletion, 3 expiration |
 //! | 5 | u8 | datatype as in the protocol: 1 JSON, 2 Snappy, 4 attributes |
 //! | 6 | u16 | vbucket |

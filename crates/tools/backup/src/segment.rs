@@ -73,7 +73,7 @@ pub struct Footer {
     pub backup: String,
     /// Number of the segment, from 0.
     pub number: u32,
-    /// Vbuckets that begin anew behind this segment: their records up to here are void, those of
+    /// Vbuckets that begin anew after this segment: their records up to here are void, those of
     /// parents included.
     pub resets: Vec<u16>,
     /// Collections that came and went while the segment was made.
@@ -87,7 +87,7 @@ pub struct Footer {
     pub removals: u64,
     /// Bytes of all records.
     pub plain_bytes: u64,
-    /// Token of the change stream behind the segment.
+    /// Token of the change stream after the segment.
     pub token: String,
 }
 
@@ -236,7 +236,7 @@ impl SegmentWriter {
         &self.footer.events
     }
 
-    /// The whole segment, and what the manifest says of it; the next one begins behind it. The
+    /// The whole segment, and what the manifest says of it; the next one begins after it. The
     /// bytes are there until then.
     pub(crate) fn finish(
         &mut self,
@@ -317,7 +317,7 @@ impl<'a> ArchiveSegment<'a> {
         }
         let footer: Footer =
             serde_json::from_slice(footer_text).map_err(|error| damaged(&error.to_string()))?;
-        // One block behind the other, from the head to the footer.
+        // One block after the other, from the head to the footer.
         let mut at = HEAD_BYTES as u64;
         for (index, block) in footer.blocks.iter().enumerate() {
             if block.offset != at {

@@ -5,7 +5,7 @@
 //! segments and cut them at the same time. Each cut gets the next number, and its footer a token
 //! that covers exactly the segments up to that number: the newest cut positions of all vbuckets.
 //!
-//! After an interruption [`BackupWriter::resume`] continues behind the last segment before which
+//! After an interruption [`BackupWriter::resume`] continues after the last segment before which
 //! none is missing. Nothing of the backup counts before [`BackupWriter::finish`] has written the
 //! manifest, which it refuses while a segment is missing.
 //!
@@ -56,7 +56,7 @@ impl BackupWriter {
         BackupWriter::new(archive, begin, level)
     }
 
-    /// Continues an interrupted backup behind its last whole segment; [`BackupWriter::token`] says
+    /// Continues an interrupted backup after its last whole segment; [`BackupWriter::token`] says
     /// where that is.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl BackupWriter {
         Ok(BackupWriter { archive, id, level, state: Mutex::new(state) })
     }
 
-    /// Token of the change stream behind the last segment.
+    /// Token of the change stream after the last segment.
     pub fn token(&self) -> ChangeToken {
         self.state().token.clone()
     }

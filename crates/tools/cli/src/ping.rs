@@ -25,7 +25,7 @@ use crate::target::{INTERRUPTED, Target, parse_interval};
 /// Precision of the recorded times: three significant digits.
 const DIGITS: u8 = 3;
 
-/// Longest time that is told apart from longer ones; no answer is waited for that long.
+/// Longest time that is distinguished from longer ones; no answer is waited for that long.
 const NANOSECONDS_MAX: u64 = 24 * 3600 * 1_000_000_000;
 
 /// Time connecting to a server and round trips.

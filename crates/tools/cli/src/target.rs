@@ -85,7 +85,7 @@ struct Host {
     with_tls: bool,
 }
 
-/// `HOST[:PORT]`, which may stand behind `couchbase://` or `couchbases://`.
+/// `HOST[:PORT]`, which may stand after `couchbase://` or `couchbases://`.
 fn parse_host(text: &str) -> Result<Host, String> {
     let (address, with_tls) = match (text.strip_prefix(SCHEME), text.strip_prefix(TLS_SCHEME)) {
         (Some(address), _) => (address, false),

@@ -53,7 +53,7 @@ pub struct WatchArgs {
     /// Print a line at the end of each snapshot, where a copy of a vbucket is consistent.
     #[arg(long)]
     snapshots: bool,
-    /// End behind the changes that there are when it begins.
+    /// End after the changes that there are when it begins.
     #[arg(long)]
     until_now: bool,
     #[command(flatten)]

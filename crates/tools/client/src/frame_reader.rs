@@ -30,10 +30,10 @@ use oribi_protocol::read_buffer::ReadBuffer;
 /// read buffer costs less than an allocation that the system has to zero.
 pub const LARGE_FRAME_BYTES_MIN: usize = 64 * 1024;
 
-/// A read is worth its system call only with some room to read into.
+/// A read is worth its system call only with some space to read into.
 const READ_ROOM_BYTES_MIN: usize = 16 * 1024;
 
-/// The longest partial small frame leaves the room of a read. Blocks therefore never grow.
+/// The longest partial small frame leaves the space of a read. Blocks therefore never grow.
 const BLOCK_BYTES: usize = LARGE_FRAME_BYTES_MIN + READ_ROOM_BYTES_MIN;
 
 /// Why the bytes received are not a stream of frames. Nothing after it can be understood.
@@ -155,7 +155,7 @@ impl FrameReader {
     /// Says that the first `bytes` of [`FrameReader::spare`] were filled.
     ///
     /// # Panics
-    /// When there was not that much room.
+    /// When there was not that much space.
     pub fn commit(&mut self, bytes: usize) {
         self.received_bytes += bytes as u64;
         match self.receiving_large() {
@@ -311,7 +311,7 @@ impl FrameReader {
         }
     }
 
-    /// Makes room for a frame of `frame_bytes` at the head, of which only the start has arrived.
+    /// Makes space for a frame of `frame_bytes` at the head, of which only the start has arrived.
     fn prepare(&mut self, frame_bytes: usize) -> Result<(), StreamError> {
         // Segments have whole frames, so the partial one is in the buffer.
         let unread = self.buffer.unread();

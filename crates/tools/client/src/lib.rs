@@ -255,7 +255,7 @@
 //!         DcpEvent::SnapshotEnd(_) => {
 //!             std::fs::write("orders.token", changes.token().to_string())?;
 //!         }
-//!         // The server crashed and lost its last changes: read again what came behind `to`.
+//!         // The server crashed and lost its last changes: read again what came after `to`.
 //!         DcpEvent::Rollback(rollback) => eprintln!("back to {}", rollback.to),
 //!         _ => {}
 //!     }

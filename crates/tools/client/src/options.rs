@@ -46,7 +46,7 @@ pub struct ConnectOptions {
     /// Limit for one operation, retries included.
     pub operation_timeout: Duration,
     /// Lets the server execute requests in another order than they were sent. Durable writes then
-    /// do not hold up the requests behind them.
+    /// do not hold up the requests after them.
     pub unordered_execution: bool,
     /// Asks for values compressed with Snappy. [`crate::Client`] and pipelines decompress them; the
     /// caller of a [`crate::Connection`] checks the datatype itself.

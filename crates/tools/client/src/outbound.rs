@@ -26,7 +26,7 @@ pub(crate) fn queue_request(
     out.pin(value.clone());
 }
 
-/// One write of as much as the socket takes; the buffer resumes exactly behind it.
+/// One write of as much as the socket takes; the buffer resumes exactly after it.
 pub(crate) fn write_some(stream: &Socket, out: &mut WriteBuffer<Bytes>) -> io::Result<()> {
     if out.is_empty() {
         return match stream.try_flush()? {

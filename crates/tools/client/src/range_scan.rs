@@ -104,7 +104,7 @@ impl<'a> ScanRange<'a> {
         self
     }
 
-    /// Values come behind their attributes, or without.
+    /// Values come after their attributes, or without.
     pub fn attributes(mut self, are_wanted: bool) -> ScanRange<'a> {
         self.attributes = are_wanted;
         self
@@ -117,7 +117,7 @@ impl<'a> ScanRange<'a> {
     }
 
     /// Documents may come in any order, or come in that of their keys. A scan in any order that was
-    /// cut off cannot be continued behind a key.
+    /// cut off cannot be continued after a key.
     pub fn unordered(mut self, is_enough: bool) -> ScanRange<'a> {
         self.unordered = is_enough;
         self
@@ -155,7 +155,7 @@ impl<'a> ScanRange<'a> {
 pub struct ScannedDocument<'a> {
     /// Key.
     pub key: &'a [u8],
-    /// Value, behind its attributes if the range has them and the datatype says so; compressed only
+    /// Value, after its attributes if the range has them and the datatype says so; compressed only
     /// on a connection that asked for such.
     pub value: &'a [u8],
     /// Flags that the writer set.
@@ -250,7 +250,7 @@ fn next_document(page: &[u8]) -> Option<(ScannedDocument<'_>, &[u8])> {
     Some((document, rest))
 }
 
-/// Bytes behind their length.
+/// Bytes after their length.
 fn next_bytes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = leb128::decode_u32(bytes)?;
     rest.split_at_checked(usize::try_from(length).ok()?)

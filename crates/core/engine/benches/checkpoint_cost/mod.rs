@@ -1,6 +1,6 @@
 //! Costs of the checkpoint queue, one JSON object a line.
 //!
-//! - `expel`: a cursor has processed so many items, and one more is queued behind them. `hold_ns`
+//! - `expel`: a cursor has processed so many items, and one more is queued after them. `hold_ns`
 //!   is the time under the queue lock to take them out and, in a second hold, to settle their
 //!   memory; `read_ns` the longest hold in which the cursor read them, `free_ns` what freeing them
 //!   took without the lock. `closed`: checkpoints as long as a server's. `open`: all items were in

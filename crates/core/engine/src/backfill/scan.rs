@@ -245,7 +245,7 @@ impl Scan<'_> {
     }
 
     /// Waits for the streams that have as much as they take until they have read half of that, so
-    /// that the scan is woken for many records. Leaves those behind that stall.
+    /// that the scan is woken for many records. Leaves those after that stall.
     fn wait_for_room(&mut self) {
         debug_assert!(self.records.is_empty(), "a scan waits after it has delivered");
         let half = self.bounds.inbox_bytes / 2;

@@ -1,6 +1,6 @@
 //! How near the arena's memory is to its bounds.
 //!
-//! Owns: that judgement. Above the upper bound it depends on the room in chunks: blocks that fit
+//! Owns: that judgement. Above the upper bound it depends on the space in chunks: blocks that fit
 //! there do not make the process larger.
 
 use super::arena::ARENA;

@@ -1,9 +1,9 @@
 //! The choice of the chunks that a round of compaction empties.
 //!
 //! Owns: the choice, which is arithmetic over a survey. Moving pays when it moves little for what
-//! it gains, and when the live blocks find room in chunks that are not chosen: free blocks of their
-//! class, or free units. So the sparsest chunks are chosen first, each only if its blocks still
-//! fit, and only as many as are wanted.
+//! it gains, and when the live blocks find space in chunks that are not chosen: free blocks of
+//! their class, or free units. So the sparsest chunks are chosen first, each only if its blocks
+//! still fit, and only as many as are wanted.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ pub struct Goal {
     pub moved_per_gained: usize,
 }
 
-/// Free room outside the chosen chunks.
+/// Free space outside the chosen chunks.
 struct Room {
     blocks: [usize; CLASSES],
     units: usize,
@@ -78,10 +78,10 @@ fn is_worth_it(moved: usize, gained: usize, goal: Goal) -> bool {
 }
 
 impl Room {
-    /// The room that is left without a chunk and after its blocks have moved, and the units of new
+    /// The space that is left without a chunk and after its blocks have moved, and the units of new
     /// slabs for them; `None` when they do not fit.
     fn without(&self, chunk: &ChunkSurvey) -> Option<(Room, usize)> {
-        // An earlier choice may count on the room in this chunk.
+        // An earlier choice may count on the space in this chunk.
         let units = self.units.checked_sub(chunk.free_units)?;
         let mut rest = Room { blocks: self.blocks, units };
         let mut live = [0; CLASSES];

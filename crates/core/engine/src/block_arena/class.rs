@@ -153,7 +153,7 @@ impl Class {
         UNIT_BYTES << self.slab_order()
     }
 
-    /// Number of the block at `offset` bytes behind the slab's first block. The quotient comes from
+    /// Number of the block at `offset` bytes after the slab's first block. The quotient comes from
     /// a multiplication: the reciprocal is rounded up by less than one, so at a multiple of the
     /// block size the error is below `offset / 2^32`, and offsets are below 2^20.
     #[inline]

@@ -6,7 +6,7 @@
 //!
 //! A process may have some ten thousand mappings. Beyond [`MAPPINGS_MAX`], and where nothing can be
 //! mapped, blocks come from the system's allocator. The address tells which: the allocator's are
-//! multiples of 16, and mapped ones begin 8 bytes behind their page.
+//! multiples of 16, and mapped ones begin 8 bytes after their page.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`; one more:
 //! 9. A [`LargeBlock`] is the only owner of its bytes, which came from the system for its rounded

@@ -215,7 +215,7 @@ impl Magazine {
         Some(unsafe { self.blocks.get().add(last as usize).read() })
     }
 
-    /// False when there is no room.
+    /// False when there is no space.
     #[inline]
     fn push(&self, block: NonNull<u8>) -> bool {
         let len = self.len.get();

@@ -6,8 +6,8 @@
 //! the system. Nothing is mapped or unmapped under the lock. Called by depots (slabs), by table
 //! memory, and by rounds of compaction (`round.rs`), which mark chunks.
 //!
-//! A marked chunk is in no list, so it gives nothing out while another chunk has room. Before a new
-//! chunk is mapped, a marked one with room loses its mark: compaction never makes the process
+//! A marked chunk is in no list, so it gives nothing out while another chunk has space. Before a
+//! new chunk is mapped, a marked one with room loses its mark: compaction never makes the process
 //! larger.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
@@ -104,7 +104,7 @@ impl ChunkPool {
         }
     }
 
-    /// Hands out `1 << order` units: of a marked chunk if the others have no room, of a new one if
+    /// Hands out `1 << order` units: of a marked chunk if the others have no space, of a new one if
     /// no chunk has.
     pub(super) fn take(&self, order: u32, want: RunDemand) -> UnitGrant {
         let kind = {

@@ -1,8 +1,8 @@
 //! The documents of a collection in key order, a page at a time, over all vbuckets of this node.
 //!
-//! Owns: the page, the first keys of a range. Memory knows every key, unless whole documents were
-//! evicted or the bucket is loading; then the store is read as well, and what memory says of a key
-//! counts.
+//! Owns: the page, which is the first documents of a range of keys. Memory knows every key, unless
+//! whole documents were evicted or the bucket is loading; then the store is read as well, and a
+//! version in memory precedes that of the store.
 //!
 //! Invariants: a page holds at most as many rows as were asked for; no lock is held across slices
 //! of a walk. A page is no snapshot: each document is shown as it was at some moment of the call. A
@@ -61,7 +61,8 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn is_behind(&self, key: &[u8]) -> bool {
+    /// True when this key and all later ones are outside of the page.
+    fn is_beyond(&self, key: &[u8]) -> bool {
         let is_after_end = match &self.request.until {
             Bound::Included(end) => key > end.as_slice(),
             Bound::Excluded(end) => key >= end.as_slice(),
@@ -79,7 +80,7 @@ impl Page<'_> {
             Bound::Excluded(start) => key <= start.as_slice(),
             Bound::Unbounded => false,
         };
-        !is_before && !self.is_behind(key)
+        !is_before && !self.is_beyond(key)
     }
 
     fn put(&mut self, key: &[u8], row: ListedDocument) {
@@ -101,7 +102,7 @@ impl Page<'_> {
         self.put(item.key().key, row);
     }
 
-    /// A record of the store counts where memory has nothing.
+    /// Adds the document of a stored record: its version in memory, else the record itself.
     fn put_record(&mut self, vbucket: &VBucket, record: &Record<'_>) {
         let is_expired = record.expiry != 0 && record.expiry <= self.request.now.unix_s();
         match vbucket.in_memory(record.key, self.request.now) {
@@ -123,11 +124,11 @@ impl Page<'_> {
 
 impl Bucket {
     /// The first documents of a range of keys in a collection, of the vbuckets that this node
-    /// serves. May read the disk. `may_continue` is asked often; the page is given up when it says
-    /// no.
+    /// serves. May read the disk. Calls `may_continue` often, and ends without a page when it is
+    /// false.
     ///
     /// # Errors
-    /// [`ListError::Late`] after `may_continue` said no, or the store's error.
+    /// [`ListError::Late`] after `may_continue` was false, or the store's error.
     pub fn list_documents(
         &self,
         request: &ListRequest,
@@ -139,7 +140,7 @@ impl Bucket {
                 continue;
             }
             if !vbucket.has_every_key() {
-                let vbid = Vbid(u16::try_from(number).expect("a bucket has at most 1024"));
+                let vbid = Vbid(u16::try_from(number).expect("a bucket has at most 1024 vbuckets"));
                 self.list_stored((vbid, vbucket), &mut page, may_continue)?;
             }
             let visit = &mut |item: &ItemRef| {
@@ -168,7 +169,7 @@ impl Bucket {
         let mut is_late = false;
         let scanned = self.scan_persisted(vbid, from, &mut |record| {
             is_late = !may_continue();
-            if is_late || page.is_behind(record.key.key) {
+            if is_late || page.is_beyond(record.key.key) {
                 return ControlFlow::Break(());
             }
             if page.wants(record.key.key) {

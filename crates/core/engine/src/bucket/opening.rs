@@ -123,10 +123,7 @@ fn prepare_states(
     entropy: &mut dyn FnMut() -> u64,
     after_clean_shutdown: bool,
 ) -> Result<Vec<VbucketState>, BucketOpenError> {
-    let states = stored_states(config, store)?;
-    let mut changed = Vec::new();
-    let mut prepared = Vec::with_capacity(states.len());
-    for (id, found) in (0..config.vbuckets).zip(states) {
+    prepare_each(config, store, |found| {
         let known = found.is_some();
         let mut state = found.unwrap_or_else(VbucketState::empty);
         // A copy has what its active sent: its histories are those of the active.
@@ -143,15 +140,9 @@ fn prepare_states(
                 Some(&entry),
                 "the newest history comes first"
             );
-            changed.push(VbBatch { vbid: Vbid(id), records: Vec::new(), state: state.clone() });
         }
-        prepared.push(state);
-    }
-    assert!(changed.len() <= prepared.len(), "a vbucket's state is written once");
-    if !changed.is_empty() {
-        store.commit(&changed)?;
-    }
-    Ok(prepared)
+        state
+    })
 }
 
 /// The same for a bucket with copies on other nodes, which say what is active.
@@ -160,21 +151,32 @@ fn prepare_copies(
     store: &dyn KvStore,
     after_clean_shutdown: bool,
 ) -> Result<Vec<VbucketState>, BucketOpenError> {
-    let (mut changed, mut prepared) = (Vec::new(), Vec::new());
-    for (id, found) in (0..config.vbuckets).zip(stored_states(config, store)?) {
-        let before = found.clone();
+    prepare_each(config, store, |found| {
         let none = || VbucketState { phase: VbucketPhase::Dead, ..VbucketState::empty() };
         let mut state = found.unwrap_or_else(none);
         if state.phase != VbucketPhase::Dead {
             state.phase = VbucketPhase::Replica;
             state.is_intact &= after_clean_shutdown;
         }
+        state
+    })
+}
+
+/// `prepare` of each stored state; commits those that it changes.
+fn prepare_each(
+    config: &BucketConfig,
+    store: &dyn KvStore,
+    mut prepare: impl FnMut(Option<VbucketState>) -> VbucketState,
+) -> Result<Vec<VbucketState>, BucketOpenError> {
+    let (mut changed, mut prepared) = (Vec::new(), Vec::new());
+    for (id, before) in (0..config.vbuckets).zip(stored_states(config, store)?) {
+        let state = prepare(before.clone());
         if before.as_ref() != Some(&state) {
             changed.push(VbBatch { vbid: Vbid(id), records: Vec::new(), state: state.clone() });
         }
         prepared.push(state);
     }
-    assert!(changed.len() <= prepared.len(), "a vbucket's state is written once");
+    assert_eq!(prepared.len(), usize::from(config.vbuckets), "every vbucket has a state");
     if !changed.is_empty() {
         store.commit(&changed)?;
     }

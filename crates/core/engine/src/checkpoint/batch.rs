@@ -30,7 +30,7 @@ pub struct ReadLimits {
 #[derive(Default)]
 pub struct CursorBatch {
     pub(super) checkpoints: Vec<Arc<ClosedCheckpoint>>,
-    /// Everything behind this seqno is in the batch.
+    /// Everything after this seqno is in the batch.
     pub from: Seqno,
     /// The batch is complete up to here, also where slots were empty.
     pub end: Seqno,
@@ -39,7 +39,7 @@ pub struct CursorBatch {
     pub item_count: usize,
     /// Bytes of the blocks of all items of its checkpoints.
     pub item_bytes: usize,
-    /// True when more was queued behind `end` at the time of the read.
+    /// True when more was queued after `end` at the time of the read.
     pub more: bool,
 }
 

@@ -84,7 +84,7 @@ impl ClosedCheckpoint {
         }
     }
 
-    /// Number of its items behind `seqno`.
+    /// Number of its items after `seqno`.
     pub(super) fn count_after(&self, seqno: u64) -> usize {
         debug_assert!(self.start <= self.end, "a closed checkpoint has a seqno");
         match seqno {
@@ -94,7 +94,7 @@ impl ClosedCheckpoint {
         }
     }
 
-    /// Its items behind `seqno`, in order.
+    /// Its items after `seqno`, in order.
     pub(super) fn items_after(&self, seqno: u64) -> SlotItems<'_> {
         self.slots.items_from((seqno + 1).saturating_sub(self.start))
     }

@@ -32,7 +32,7 @@ pub struct CursorRegistration {
     pub id: CursorId,
     /// Everything from this seqno on is in the queue, and reads return it.
     pub first: Seqno,
-    /// True when items behind the requested seqno have left memory: they must be read from the
+    /// True when items after the requested seqno have left memory: they must be read from the
     /// store, up to `first`, before what the cursor reads.
     pub needs_backfill: bool,
 }

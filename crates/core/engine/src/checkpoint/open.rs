@@ -61,12 +61,12 @@ impl OpenCheckpoint {
         Some(item)
     }
 
-    /// Number of its items behind `seqno`.
+    /// Number of its items after `seqno`.
     pub(super) fn count_after(&self, seqno: u64) -> usize {
         self.slots.live_from((seqno + 1).saturating_sub(self.start))
     }
 
-    /// Its items behind `seqno`, in order.
+    /// Its items after `seqno`, in order.
     pub(super) fn items_after(&self, seqno: u64) -> impl Iterator<Item = &ItemRef> {
         self.slots.items_from((seqno + 1).saturating_sub(self.start))
     }

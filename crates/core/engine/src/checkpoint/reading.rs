@@ -14,12 +14,12 @@ use super::cursor::{Cursor, CursorId, CursorRegistration};
 use super::{CheckpointManager, CursorBatch, ReadLimits};
 
 impl CheckpointManager {
-    /// Registers a cursor that will read everything behind `from`, or from the oldest slot that is
+    /// Registers a cursor that will read everything after `from`, or from the oldest slot that is
     /// still here. It is never taken away. One of the same name is dropped.
     pub fn register_cursor(&mut self, name: &str, from: Seqno) -> CursorRegistration {
         self.cursors.drop_named(name);
         if from.0 + 1 > self.open.start {
-            // Mutations behind this cursor are no longer deduplicated.
+            // Mutations after this cursor are no longer deduplicated.
             self.close_open();
         }
         let registered = self.find_start(from);
@@ -28,7 +28,7 @@ impl CheckpointManager {
         CursorRegistration { id, ..registered }
     }
 
-    /// Where a cursor begins that wants everything behind `from`. The id is not one yet.
+    /// Where a cursor begins that wants everything after `from`. The id is not one yet.
     pub(super) fn find_start(&self, from: Seqno) -> CursorRegistration {
         let (next, first) = (from.0.min(self.high_seqno) + 1, self.first_start());
         assert!(0 < first && first <= self.high_seqno + 1, "the queue ends at its high seqno");
@@ -66,7 +66,7 @@ impl CheckpointManager {
         self.cursors.get(cursor).map_or(0, |cursor| self.count_after(cursor.position()))
     }
 
-    /// Number of items behind a seqno. At a checkpoint's end this is a subtraction.
+    /// Number of items after a seqno. At a checkpoint's end this is a subtraction.
     pub(super) fn count_after(&self, seqno: u64) -> usize {
         if seqno >= self.open.start {
             return self.open.count_after(seqno);

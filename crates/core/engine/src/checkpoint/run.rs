@@ -22,7 +22,7 @@ use crate::prefetch::load_line;
 #[derive(Clone, Copy)]
 pub struct CheckpointRun<'b> {
     checkpoints: &'b [Arc<ClosedCheckpoint>],
-    /// Everything behind this seqno is in the batch.
+    /// Everything after this seqno is in the batch.
     from: u64,
     end: u64,
 }

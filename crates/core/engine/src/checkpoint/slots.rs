@@ -186,7 +186,7 @@ impl Slots {
         slots.flatten()
     }
 
-    /// Number of items from `index` on. Looks at one number a chunk behind it, and at the slots of
+    /// Number of items from `index` on. Looks at one number a chunk after it, and at the slots of
     /// two chunks.
     pub(super) fn live_from(&self, index: u64) -> usize {
         let (number, place) = position(self.place_from(index));

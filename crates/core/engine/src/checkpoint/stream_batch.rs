@@ -39,7 +39,7 @@ pub struct BatchGuard<'b> {
 }
 
 impl BatchGuard<'_> {
-    /// The items behind `seqno`, in ascending order.
+    /// The items after `seqno`, in ascending order.
     pub fn items_after(&self, seqno: Seqno) -> impl Iterator<Item = &ItemRef> {
         let closed = self.closed.as_ref().map(|closed| closed.items_after(seqno.0));
         BatchItems { closed: closed.unwrap_or_default(), copied: self.copied_after(seqno).iter() }
@@ -108,7 +108,7 @@ impl StreamBatch {
         StreamBatch { content: Content::Copied(vec![item], bytes), ..self }
     }
 
-    /// Everything behind this seqno is in the batch.
+    /// Everything after this seqno is in the batch.
     pub fn from(&self) -> Seqno {
         Seqno(self.from)
     }

@@ -15,7 +15,7 @@ use crate::limits::{STREAM_READ_BYTES_MAX, STREAM_READ_ITEMS_MAX, STREAM_READ_SE
 use crate::prefetch::load_line;
 
 impl CheckpointManager {
-    /// Registers a stream's cursor, which will read everything behind `from`, or from the oldest
+    /// Registers a stream's cursor, which will read everything after `from`, or from the oldest
     /// slot that is still here. Memory recovery may take it away; the waker is told.
     pub fn register_stream(
         &mut self,

@@ -8,7 +8,7 @@ use oribi_types::{CollectionId, ScopeId, Seqno, VbUuid, Vbid};
 #[derive(Clone, Debug)]
 pub struct StreamRequest {
     pub vbid: Vbid,
-    /// Last seqno that the reader has; the stream begins behind it.
+    /// Last seqno that the reader has; the stream begins after it.
     pub start: Seqno,
     /// The stream ends when this seqno is passed; the greatest number never ends.
     pub end: Seqno,
@@ -27,7 +27,7 @@ pub struct StreamRequest {
 pub struct StreamOptions {
     /// End at the seqno that is the highest at the opening.
     pub to_latest: bool,
-    /// Begin behind the seqno that is the highest at the opening.
+    /// Begin after the seqno that is the highest at the opening.
     pub from_latest: bool,
     /// Only what is durable at the opening.
     pub disk_only: bool,

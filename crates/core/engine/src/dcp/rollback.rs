@@ -54,7 +54,7 @@ pub(super) fn rollback(request: &StreamRequest, known: KnownHistory<'_>) -> Opti
     Some(upper.min(snapshot_start))
 }
 
-/// True when a tombstone behind the start may be gone that this reader needs.
+/// True when a tombstone after the start may be gone that this reader needs.
 pub(super) fn misses_tombstones(request: &StreamRequest, known: KnownHistory<'_>) -> bool {
     let start = request.start;
     let purged = match request.flags.ignore_purged {

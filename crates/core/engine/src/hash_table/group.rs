@@ -9,7 +9,7 @@
 //! Unsafe invariants:
 //! 1. A [`Group`] of all zero bytes is a valid empty group: empty slots, tag 0 for each of them,
 //!    overflow 0.
-//! 2. A [`GroupArray`] is the only owner of its memory, which has room for `count` groups, and of
+//! 2. A [`GroupArray`] is the only owner of its memory, which has space for `count` groups, and of
 //!    the items in them; it drops these when it is dropped. Only its methods that take `&mut self`
 //!    write to slots and tags.
 //! 3. A view leads to groups of a table whose memory was not retired when the view was last shown

@@ -95,7 +95,7 @@ impl HashTable {
         let growths = self.resizes.wrapping_sub(cursor.growths);
         let (part, group) = match (growths, cursor.part) {
             (0, part) => (part, cursor.group),
-            // The current groups are old now (3), and those behind the cursor were visited.
+            // The current groups are old now (3), and those after the cursor were visited.
             (1, Part::Current) => (Part::Old, cursor.group),
             _ => (Part::Old, 0),
         };

@@ -17,7 +17,7 @@ pub struct HashTableStats {
     pub items: usize,
     /// Tombstones that wait to leave the queue.
     pub tombstones: usize,
-    /// Items that the table has room for, those of a table that is being replaced included.
+    /// Items that the table has space for, those of a table that is being replaced included.
     pub slots: usize,
     /// Cache lines that the slots are in.
     pub groups: usize,

@@ -114,7 +114,7 @@ fn a_million_items_fit_the_slot_budget() {
 #[test]
 fn a_probe_is_as_long_as_the_walk_from_the_home_group() {
     let mut groups = GroupArray::with_groups(4);
-    // 21 items fill their home group and two behind it, one of them by wrapping around.
+    // 21 items fill their home group and two after it, one of them by wrapping around.
     let hash = KeyHash(6);
     (0..21).for_each(|key| groups.insert_new(hash, item(key, 1)));
     for (index, probes) in [(2, 1), (3, 2), (0, 3)] {

@@ -15,7 +15,7 @@ pub enum CheckpointPressure {
     Low,
     /// From the upper mark on: recovery runs.
     High,
-    /// At the quota: writes are refused until there is room.
+    /// At the quota: writes are refused until there is space.
     Full,
 }
 

@@ -23,7 +23,7 @@ impl Memory {
         self.quota_bytes() / INDEXES_PART
     }
 
-    /// Counts bytes for an index, if they fit. The pager makes room where it can evict.
+    /// Counts bytes for an index, if they fit. The pager makes space where it can evict.
     pub(crate) fn reserve_for_index(&self, bytes: u64) -> bool {
         let before = self.indexes.fetch_add(bytes, Ordering::Relaxed);
         let fits_quota = before.saturating_add(bytes) <= self.indexes_bytes_max();

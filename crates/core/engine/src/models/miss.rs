@@ -20,7 +20,7 @@ mod shown;
 
 use shown::{PublishedGroups, TableLookup};
 
-/// Groups with room for the item.
+/// Groups with capacity for the item.
 struct GroupArray {
     has_item: AtomicBool,
 }
@@ -45,7 +45,7 @@ enum Bug {
     SearchesCurrentFirst,
     /// 3: the new groups are shown before the old ones.
     ShowsCurrentFirst,
-    /// 3: the growth is shown behind the first move.
+    /// 3: the growth is shown after the first move.
     ShowsLate,
     /// 4: the current groups are not looked at again.
     DoesNotLookAgain,

@@ -30,7 +30,7 @@ pub(crate) struct StoreContents {
     incarnation: u64,
 }
 
-/// All that a vbucket in memory has behind a seqno, in ascending seqno.
+/// All that a vbucket in memory has after a seqno, in ascending seqno.
 pub(crate) struct MemorySnapshot {
     pub(crate) items: Vec<ItemRef>,
     pub(crate) end: Seqno,
@@ -92,7 +92,7 @@ impl VBucket {
         Some(MemorySnapshot { items, end: end.max(begun.high_seqno), default_end })
     }
 
-    /// Versions in the table and events behind `start` and up to `end`.
+    /// Versions in the table and events after `start` and up to `end`.
     fn items_between(&self, start: Seqno, end: Seqno) -> Vec<ItemRef> {
         let mut found = Vec::new();
         let mut cursor = ScanCursor::default();

@@ -18,7 +18,7 @@ pub(crate) struct ExpirySlice {
 }
 
 impl VBucket {
-    /// Deletes the expired documents in the next `groups` groups behind the cursor.
+    /// Deletes the expired documents in the next `groups` groups after the cursor.
     pub(crate) fn expire_slice(
         &self,
         context: &Context<'_>,

@@ -18,7 +18,7 @@ use crate::item::ItemRef;
 use crate::memory::Memory;
 
 impl VBucket {
-    /// Makes room for this many documents in a table that is still empty.
+    /// Makes space for this many documents in a table that is still empty.
     pub(crate) fn reserve(&self, items: u64) {
         let outgrown = {
             let mut table = self.table.lock();

@@ -12,7 +12,7 @@ use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
 
 impl VBucket {
-    /// Counts what could move in the next `groups` groups behind the cursor; true when the scan is
+    /// Counts what could move in the next `groups` groups after the cursor; true when the scan is
     /// complete.
     pub(crate) fn count_movable(
         &self,
@@ -27,7 +27,7 @@ impl VBucket {
         })
     }
 
-    /// Moves what can move in the next `groups` groups behind the cursor. Returns the number of
+    /// Moves what can move in the next `groups` groups after the cursor. Returns the number of
     /// blocks, and true when the scan is complete.
     pub(crate) fn move_blocks(
         &self,

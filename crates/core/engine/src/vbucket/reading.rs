@@ -69,7 +69,7 @@ impl VBucket {
         // What is loaded during the look-up may be missed by it.
         let was_active = self.table.phase().load(Ordering::Acquire) == VbucketPhase::Active as u8;
         let found = self.table.groups().find(section, hash, key);
-        // Asked behind the look-up: what holds now held during it.
+        // Asked after the look-up: what holds now held during it.
         if self.check_phase().is_err() || !context.knows(key.collection) {
             return SharedOutcome::Undecided;
         }
@@ -202,7 +202,7 @@ impl VBucket {
     }
 
     /// True when the store may have a document whose key is not in the table. Asked under the
-    /// table's lock, or behind a look-up without it.
+    /// table's lock, or after a look-up without it.
     #[inline]
     pub(crate) fn is_absence_uncertain(&self) -> bool {
         self.table.has_left_any() || self.is_loading()

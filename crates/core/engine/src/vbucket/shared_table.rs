@@ -1,10 +1,10 @@
-//! The table behind its lock, and what readers may know of it without the lock.
+//! The table under its lock, and what readers may know of it without the lock.
 //!
 //! Owns: the lock, and what is shown next to it: the phase, which changes under the lock, where the
 //! groups are, until when some version is locked by a client, and whether documents have left the
 //! table. Invariants:
 //! 1. What is shown is what the table had when its lock was last let go of; a writer shows it in
-//!    the moment before that. So memory that a writer takes out of the table and drops behind the
+//!    the moment before that. So memory that a writer takes out of the table and drops after the
 //!    lock can no longer be found, and a lock that a client has been given is seen by every reader
 //!    that begins later.
 //! 2. That documents have left the table is shown before the first one leaves it. So a reader that

@@ -21,7 +21,7 @@ pub(crate) struct StreamCursor {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamRegistration {
     pub(crate) cursor: StreamCursor,
-    /// True when something behind the requested seqno has left memory. The store has it, even if
+    /// True when something after the requested seqno has left memory. The store has it, even if
     /// the persisted seqno does not say so yet.
     pub(crate) needs_backfill: bool,
     /// The highest seqno that the vbucket has given out.

@@ -27,7 +27,7 @@ pub(super) struct WriteCounts {
 }
 
 /// The fields that an overwrite of a document of the default collection changes come first: with
-/// the lock before it, it is one cache line. The lines behind it change more rarely, so they stay
+/// the lock before it, it is one cache line. The lines after it change more rarely, so they stay
 /// in the caches of all cores that write.
 #[repr(C)]
 pub(super) struct VbucketTable {
@@ -292,7 +292,7 @@ impl VbucketTable {
         }
     }
 
-    /// The versions that `pick` takes out of the next `groups` groups behind the cursor, and true
+    /// The versions that `pick` takes out of the next `groups` groups after the cursor, and true
     /// when the scan is complete.
     pub(super) fn pick(
         &self,

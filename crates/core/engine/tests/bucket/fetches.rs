@@ -200,7 +200,7 @@ fn a_batch_ends_when_it_has_read_enough() {
 // Invariant: A batch of fetches ends after 1 MiB, and a document over 256 KiB is read alone, one at
 // a time in the process.
 /// Documents that are read and not yet items are beyond the quota, so of large documents a step
-/// reads one. Small ones that are asked for behind them do not wait for all of them.
+/// reads one. Small ones that are asked for after them do not wait for all of them.
 #[test]
 fn large_documents_are_fetched_one_at_a_time() {
     let (large_ones, small_ones) = (0..5, 100..110);

@@ -202,7 +202,7 @@ fn a_failing_group_refuses_writes_until_it_works() {
 
 // Invariant: No flusher commits while documents of a dropped collection are purged.
 /// A flusher that had read a document before its collection was dropped used to be the only one.
-/// With several, the purge has to wait for that commit, or the document would come back behind it.
+/// With several, the purge has to wait for that commit, or the document would come back after it.
 #[test]
 fn no_document_of_a_dropped_collection_comes_back() {
     let Fixture { bucket, store, gate, .. } = fixture(0);

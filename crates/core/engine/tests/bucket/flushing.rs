@@ -75,7 +75,7 @@ fn what_is_being_written_is_not_persisted_yet() {
 }
 
 /// Items that one step leaves were due with the rest. They used to wait for their own interval, and
-/// so did a durable write behind it.
+/// so did a durable write after it.
 #[test]
 fn the_rest_of_a_step_needs_no_further_interval() {
     let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());
@@ -155,7 +155,7 @@ fn a_rewrite_after_its_visit_waits_for_the_next_pass() {
     write(&bucket, 0);
     assert_eq!(bucket.flush_step().unwrap(), one);
     assert_eq!(bucket.flush_step().unwrap(), one);
-    // The rest of the pass has nothing, and the write behind it is known to be due.
+    // The rest of the pass has nothing, and the write after it is known to be due.
     let over = FlushReport { more: true, ..FlushReport::default() };
     assert_eq!((bucket.flush_step().unwrap(), unflushed(&bucket)), (over, vec![0]));
     while bucket.flush_step().unwrap().more {}
@@ -194,7 +194,7 @@ fn a_waiter_of_a_failed_pass_is_served_by_the_next() {
     threads.stop().unwrap();
 }
 
-/// A busy vbucket is visited again behind the others.
+/// A busy vbucket is visited again after the others.
 #[test]
 fn a_large_vbucket_is_finished_in_the_same_pass() {
     let bucket = one_vbucket_a_step(Arc::new(MemoryStore::new()));

@@ -64,7 +64,7 @@ fn conditions_of_set_add_replace_and_delete() {
     );
 }
 
-// Compat (memcached's text protocol): Numbers with more behind them
+// Compat (memcached's text protocol): Numbers with more after them
 #[test]
 fn append_prepend_and_counters() {
     let bucket = open(Arc::new(MemoryStore::new()));
@@ -99,7 +99,7 @@ fn append_prepend_and_counters() {
     assert_eq!(counter("c", u64::MAX, false, None), Ok(u64::MAX));
     assert_eq!(counter("c", 2, false, None), Ok(1), "increments wrap");
     assert_eq!(counter("k", 1, false, None), Err(CounterOutcome::NotANumber));
-    // What memcached 1.6 takes for a number, but for text behind the space.
+    // What memcached 1.6 takes for a number, but for text after the space.
     for (text, sum) in [
         (" 12", Some(13)),
         ("\t\r\n\x0b\x0c 12", Some(13)),

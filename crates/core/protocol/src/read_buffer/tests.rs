@@ -109,7 +109,7 @@ fn a_long_stream_stays_in_one_block() {
     assert!(buffer.moved_bytes() <= buffer.received_bytes());
 }
 
-/// A header that promises 20 MiB gets room only as the bytes arrive.
+/// A header that promises 20 MiB gets space only as the bytes arrive.
 #[test]
 fn a_promise_costs_nothing() {
     const FRAME_BYTES: usize = 20 * 1024 * 1024;

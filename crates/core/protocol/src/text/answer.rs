@@ -52,15 +52,6 @@ pub fn write_value_head(
     out.extend_from_slice(LINE_END);
 }
 
-/// Appends one figure of `stats`.
-pub fn write_stat(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend_from_slice(b"STAT ");
-    out.extend_from_slice(name);
-    out.push(b' ');
-    out.extend_from_slice(value);
-    out.extend_from_slice(LINE_END);
-}
-
 /// Appends a flag with a number to the answer to a meta command.
 #[inline]
 pub fn write_flag(out: &mut Vec<u8>, letter: u8, number: u64) {

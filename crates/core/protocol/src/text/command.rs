@@ -11,7 +11,7 @@ pub enum Command<'a> {
         key: &'a [u8],
         /// The command's options for all of its keys.
         keys: Keys,
-        /// No key follows: the answer ends behind this document.
+        /// No key follows: the answer ends after this document.
         is_last: bool,
     },
     /// The end of such a command without another key.
@@ -63,7 +63,7 @@ pub enum Command<'a> {
     Quit,
     /// `stats`.
     Stats {
-        /// Everything behind the command.
+        /// Everything after the command.
         group: &'a [u8],
     },
     /// `mn`.

@@ -84,7 +84,7 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// Reads the flags behind `key`.
+    /// Reads the flags after `key`.
     ///
     /// # Errors
     /// The answer to a command with a wrong flag.

@@ -8,7 +8,7 @@ use super::number;
 use super::tokens::Tokens;
 use crate::limits::KEY_BYTES_MAX;
 
-/// Bytes behind a data block.
+/// Bytes after a data block.
 pub(super) const END_BYTES: usize = 2;
 
 pub(super) const UNKNOWN: &str = "ERROR";
@@ -40,7 +40,7 @@ fn length(token: &[u8]) -> Option<usize> {
     usize::try_from(length).ok()
 }
 
-/// Parses `set` and its like behind the verb.
+/// Parses `set` and its like after the verb.
 pub(super) fn parse_store<'a>(mode: StoreMode, mut tokens: Tokens<'a>) -> ParsedStore<'a> {
     let (arguments, cas, quiet) = match mode {
         StoreMode::Cas => {

@@ -14,7 +14,7 @@ fn one(bytes: &[u8]) -> Command<'_> {
     }
 }
 
-/// The answer to a wrong line, and the bytes that are skipped behind it.
+/// The answer to a wrong line, and the bytes that are skipped after it.
 fn refusal(line: &str) -> (&'static str, usize) {
     match one(format!("{line}\r\n").as_bytes()) {
         Command::Invalid(Fault { answer, skip_bytes, .. }) => (answer, skip_bytes),

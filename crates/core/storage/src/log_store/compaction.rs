@@ -2,7 +2,7 @@
 //!
 //! Owns: which segment is next, and the moving. Invariants:
 //! - a record is moved only while the index points at it, under the lock of commits, so a copy
-//!   never stands behind a newer version;
+//!   never stands after a newer version;
 //! - the index points at a copy only after the copy was synced;
 //! - a segment is removed only after everything that was moved out of it is durable.
 //!

@@ -1,7 +1,7 @@
 //! The index file of a sealed segment: what opening has to know of it, without the documents.
 //!
 //! Owns: its layout, how it is collected while the segment is written, and how it is read back. It
-//! lists the versions, and behind them the seqnos of each vbucket ([`super::spans`]), so that a
+//! lists the versions, and after them the seqnos of each vbucket ([`super::spans`]), so that a
 //! scan by seqno need not read the segment twice after a restart.
 //! Invariant: nothing depends on it for correctness. It is written without a sync, and one that is
 //! missing, cut off, of another segment or has a wrong checksum is as good as none: the segment

@@ -167,7 +167,7 @@ impl<'s> Pass<'s> {
             if entry.fingerprint().group(packing) != group {
                 (group, group_at) = (entry.fingerprint().group(packing), self.places.len());
             }
-            // A group that does not fit as a whole makes room: it has a handful of keys, and more
+            // A group that does not fit as a whole makes space: it has a handful of keys, and more
             // only with the few bits of tests.
             if self.places.len() >= room && group_at > 0 {
                 self.places.truncate(group_at);
@@ -292,7 +292,7 @@ impl<'s> Pass<'s> {
         self.has_room_as(ShareKind::Keys, bytes, records, places)
     }
 
-    /// Whether the share has room for so much more, or can be made to.
+    /// Whether the share has space for so much more, or can be made to.
     fn has_room_as(
         &mut self,
         what: ShareKind,

@@ -439,7 +439,7 @@ impl FrameHeader {
     }
 }
 
-/// The running checksum behind a frame's trailer.
+/// The running checksum after a frame's trailer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FrameChecksum(u64);
 

@@ -74,7 +74,7 @@ const SEGMENTS_MIN: u64 = 16;
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 const _: () = assert!(SEGMENT_BYTES_MIN <= SEGMENT_BYTES_MAX);
 
-/// How many records behind the one that is written the value starts loading: by the time it is
+/// How many records after the one that is written the value starts loading: by the time it is
 /// copied it is there, and no more are on their way than a core loads side by side.
 const RECORDS_AHEAD: usize = 2;
 /// The same for keys, before anything is written.

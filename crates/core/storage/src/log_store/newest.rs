@@ -1,7 +1,7 @@
 //! Reads the newest segment: everything that is not a document, and where the log ends.
 //!
 //! Owns: the line between a tail that a crash cut off and damage. A frame says up to which number
-//! frames were synced when it was begun. So when something is wrong and a frame behind it says that
+//! frames were synced when it was begun. So when something is wrong and a frame after it says that
 //! the frame which should be there was synced, the bytes were damaged later. When no frame says so,
 //! the frame was never acknowledged, or was the last one of a store that was not closed.
 //! A segment without a whole root is refused, unless the caller has what the root said from earlier
@@ -65,7 +65,7 @@ pub(super) struct Root {
 #[derive(Clone, Copy)]
 pub(super) enum Salvage<'r> {
     No,
-    /// Damage is accepted behind the root.
+    /// Damage is accepted after the root.
     BehindTheRoot,
     /// Damage is accepted; this is what the root says.
     WithRoot(&'r Root),

@@ -4,7 +4,7 @@
 //! the bounds; the others follow in the order in which they were written, by index file where there
 //! is a good one. Invariants:
 //! - nothing is changed on disk before everything was read and found sound;
-//! - a torn tail is removed durably before anything is written behind it;
+//! - a torn tail is removed durably before anything is written after it;
 //! - frames that are not known to be synced are written once more and synced before they are relied
 //!   on, because pages that a failed sync left in memory look sound and may never reach the disk.
 
@@ -448,7 +448,7 @@ impl LogOpening<'_> {
     }
 }
 
-/// True when the bytes behind `end` are what the last block of a store has that was not closed.
+/// True when the bytes after `end` are what the last block of a store has that was not closed.
 fn is_padding(file: &dyn LogFile, end: u64, behind: u64) -> io::Result<bool> {
     let mut rest = [0; BLOCK_BYTES_MAX];
     if behind >= rest.len() as u64 {

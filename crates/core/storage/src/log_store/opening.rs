@@ -1,27 +1,28 @@
-//! How many logs of a store are opened at once.
+//! Opens the logs of a store, several at a time.
 //!
-//! Owns: the threads. Logs share nothing that an opening changes but counters and the memory of the
-//! index, so they can be opened in any order. All openings under way are waited for, also when one
-//! has failed. Caller: the opening of a store.
+//! Owns: the threads that do it. An opening changes only counters and the memory of the index of
+//! what logs share, so the order is free. Every thread that was started is joined, also when an
+//! opening has failed. Caller: the opening of a store.
 
 use super::log::Log;
 use crate::StoreError;
 
-/// The opening of one log, still to be done.
+/// Opens one log when it is called.
 pub(super) type LogOpening = Box<dyn FnOnce() -> Result<Log, StoreError> + Send>;
 
 /// Opens one after the other, until one fails.
-pub(super) fn in_turn(openings: Vec<LogOpening>) -> Result<Vec<Log>, StoreError> {
+pub(super) fn sequentially(openings: Vec<LogOpening>) -> Result<Vec<Log>, StoreError> {
     openings.into_iter().map(|opening| opening()).collect()
 }
 
-/// Opens several at once by threads; the error of the first that fails, in the order of the logs.
-pub(super) fn side_by_side(
+/// Opens `at_once` logs at a time, a thread for each; the error of the first that fails, in the
+/// order of the logs.
+pub(super) fn concurrently(
     openings: Vec<LogOpening>,
     at_once: usize,
 ) -> Result<Vec<Log>, StoreError> {
     if openings.len() == 1 || at_once <= 1 {
-        return in_turn(openings);
+        return sequentially(openings);
     }
     let count = openings.len();
     let mut logs = Vec::with_capacity(openings.len());

@@ -37,7 +37,7 @@ pub enum Bug {
     ForgetsWhereCopiesBelong,
     /// The last block is written again without what was in it.
     ForgetsTheTail,
-    /// A sealed segment keeps the zeros behind its last frame.
+    /// A sealed segment keeps the zeros after its last frame.
     KeepsThePadding,
     /// A commit whose sender knew of no purge takes its seqno back.
     TakesPurgesBack,

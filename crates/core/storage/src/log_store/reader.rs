@@ -111,7 +111,7 @@ impl SegmentReader {
         self.frame = None;
     }
 
-    /// The first frame of this segment that begins at `from` or behind it.
+    /// The first frame of this segment that begins at `from` or after it.
     pub(super) fn find_frame(&self, from: u64) -> io::Result<Option<u64>> {
         let id = self.id;
         find_frame(&*self.file, self.seed, from, &mut |header| header.segment == id)
@@ -237,7 +237,7 @@ impl SegmentReader {
     }
 }
 
-/// The first frame header at `from` or behind it, at any multiple of a unit, that `is_wanted`. Only
+/// The first frame header at `from` or after it, at any multiple of a unit, that `is_wanted`. Only
 /// used when something is wrong: it looks at every place of the rest of the segment.
 pub(super) fn find_frame(
     file: &dyn LogFile,

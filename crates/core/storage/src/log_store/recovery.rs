@@ -1,14 +1,14 @@
 //! After a failed write: how the log comes back to what is certainly on disk, while it stays open.
 //!
 //! Owns: the recovery, and when readers are shown the copies of compaction. Invariants: after a
-//! failure everything behind the last successful sync is cut off durably before the next write; a
+//! failure everything after the last successful sync is cut off durably before the next write; a
 //! file whose sync failed is never written again; an unfinished segment is durably gone before the
 //! one before it continues; the catalog points at synced bytes only. Callers: [`Log::exclusive`],
 //! before the next write after a failure.
 //!
 //! # Why this is safe without reading the log again
 //!
-//! 1. Nothing behind the last successful sync was acknowledged, and the catalog does not point at
+//! 1. Nothing after the last successful sync was acknowledged, and the catalog does not point at
 //!    it: commits are shown after their sync, and copies of compaction as well (`unsynced_moves`).
 //!    So nothing is lost with it, and no reader has a place in it.
 //! 2. What stands before the last successful sync is on disk. A later failed sync says nothing
@@ -18,7 +18,7 @@
 //!    with the rest, and the cut is synced. Then the segment is sealed: if the device has lost its
 //!    place there, nothing new depends on it.
 //! 4. Only after the cut is durable is the next frame written, with the number of the first one
-//!    that was cut off. So no crash can leave two frames of one number, nor a frame behind a hole.
+//!    that was cut off. So no crash can leave two frames of one number, nor a frame after a hole.
 //! 5. A segment that was begun and not finished may have a whole root on disk, which lists the
 //!    length of the segment before it. If that one continued, an opening would find it too long. So
 //!    the unfinished one is removed first, and the removal is made durable.

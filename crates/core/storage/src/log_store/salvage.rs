@@ -3,9 +3,9 @@
 //! Owns: the account of lost bytes, frames and seqnos, and its log lines. [`Account`] takes frames
 //! and damage in the order of the log. Two rules of the log tell what is missing between them:
 //! - frames have consecutive numbers, also from one segment to the next;
-//! - a commit has the state of each of its vbuckets behind their versions, with the highest seqno,
+//! - a commit has the state of each of its vbuckets after their versions, with the highest seqno,
 //!   and so has the root of a segment. So whatever is lost of a vbucket has seqnos above the last
-//!   state before the damage, and below the first version or up to the first state behind it.
+//!   state before the damage, and below the first version or up to the first state after it.
 //!
 //! Seqnos of that range that the log never had, because memory had replaced their versions before
 //! the commit, are in it as well. A damaged commit whose states can be read concerns their vbuckets
@@ -175,7 +175,7 @@ impl Account {
         for (vbid, state) in states.into_iter().flatten() {
             self.lose(vbid, state.0, state);
         }
-        // Of a segment without any whole frame, the one behind it tells the numbers.
+        // Of a segment without any whole frame, the one after it tells the numbers.
         if self.last.0.checked_add(1) == Some(segment) {
             self.last.0 = segment;
         }
@@ -210,7 +210,7 @@ impl Account {
         }
     }
 
-    /// Versions of the vbucket up to seqno `last` may be lost; `state` is its state behind them.
+    /// Versions of the vbucket up to seqno `last` may be lost; `state` is its state after them.
     fn lose(&mut self, vbid: Vbid, last: u64, state: Seqno) {
         let known = self.known.entry(vbid).or_default();
         let first = known.state.0.saturating_add(1);

@@ -112,7 +112,7 @@ impl Run {
         last - first + FIRST_READ_BYTES as u64
     }
 
-    /// Loads the next record and as many behind it as are worth reading with it, `ahead` bytes at
+    /// Loads the next record and as many after it as are worth reading with it, `ahead` bytes at
     /// most. A record of which the last read has only the head begins the next read: to read the
     /// rest of it alone would leave the next one cut off as well, and so on to the end of the run.
     fn load(&mut self, ahead: u64) -> Result<(), StoreError> {

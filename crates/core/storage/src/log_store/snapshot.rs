@@ -25,7 +25,7 @@
 //!
 //! Equal notes mean equal files, because a frame changes the length or the last block of its file:
 //!
-//! - Frames are written in whole blocks, zeros behind them (`staging.rs`). So the next frame begins
+//! - Frames are written in whole blocks, zeros after them (`staging.rs`). So the next frame begins
 //!   at the end of the file or in its last block, where its header replaces zeros.
 //! - Sealing and closing cut off zeros (`LogWriter::trim`). That changes the length and no frame.
 //! - A failed write may leave a part of a frame, until the recovery cuts that off. No acknowledged

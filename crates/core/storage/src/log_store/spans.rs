@@ -25,12 +25,12 @@ impl Span {
         Span { lowest: seqno, highest: seqno, is_ascending: true }
     }
 
-    /// With one more record behind the others.
+    /// With one more record after the others.
     pub(super) fn and(self, seqno: Seqno) -> Span {
         self.followed_by(Span::of(seqno))
     }
 
-    /// With the records of another span behind the others.
+    /// With the records of another span after the others.
     pub(super) fn followed_by(self, later: Span) -> Span {
         debug_assert!(self.lowest <= self.highest, "a span has a seqno");
         debug_assert!(later.lowest <= later.highest, "a span has a seqno");
@@ -66,7 +66,7 @@ impl Spans {
         Spans { is_complete: true, ..Spans::default() }
     }
 
-    /// Records were written behind the others.
+    /// Records were written after the others.
     pub(super) fn wrote(&mut self, vbid: Vbid, written: Span) {
         debug_assert!(written.lowest <= written.highest, "a span has a seqno");
         if self.is_complete {

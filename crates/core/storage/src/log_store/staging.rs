@@ -1,7 +1,7 @@
 //! The end of a segment in memory, on its way to the file in whole blocks.
 //!
 //! Owns: the buffer that frames are put together in. Files are written past the page cache, which
-//! takes whole blocks only. So the last block of a frame is written with zeros behind the frame,
+//! takes whole blocks only. So the last block of a frame is written with zeros after the frame,
 //! stays here, and is written once more with the next frame's first bytes. Invariants: a block is
 //! written only with everything that the log has in it; what was acknowledged is written again with
 //! the same bytes, so a write that power cuts off changes none of them. Caller: the writer, which
@@ -79,7 +79,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Writes what is here, the last block with zeros behind it, which `keeps_tail` says to keep.
+    /// Writes what is here, the last block with zeros after it, which `keeps_tail` says to keep.
     pub(super) fn flush(&mut self, file: &dyn LogFile, keeps_tail: bool) -> io::Result<()> {
         let block_bytes = file.block_bytes();
         let whole = self.len.next_multiple_of(block_bytes);

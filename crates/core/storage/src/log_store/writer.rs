@@ -4,7 +4,7 @@
 //! after which a recovery is due. Invariants:
 //! - a frame is within one segment;
 //! - a segment is synced before the next one is made, and the next one is synced with its name
-//!   before anything is written behind its root;
+//!   before anything is written after its root;
 //! - after a failed write or sync nothing is written before `recovery.rs` has cut it off (the
 //!   caller sees to that).
 //!
@@ -63,7 +63,7 @@ pub(super) struct ActiveSegment {
 }
 
 impl ActiveSegment {
-    /// Makes the file of a new segment. Its first frame will stand behind a header.
+    /// Makes the file of a new segment. Its first frame will stand after a header.
     pub(super) fn create(directory: &dyn LogDirectory, id: u32) -> io::Result<ActiveSegment> {
         let file = directory.create(&segment_name(id))?;
         let end = SEGMENT_HEADER_BYTES as u64;
@@ -193,7 +193,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Cuts off durably what the last block has behind the last frame, which is synced.
+    /// Cuts off durably what the last block has after the last frame, which is synced.
     pub(super) fn trim(&mut self) -> io::Result<()> {
         assert_eq!(self.active.durable_end, self.active.end, "only padding is cut off");
         let ActiveSegment { file, end, .. } = &self.active;

@@ -156,7 +156,7 @@ fn kinds_of_deep_containers() {
             (0..depth)
                 .for_each(|level| text.extend(if object(level) { &b"{\"\":"[..] } else { b"[" }));
             text.push(b'0');
-            // In and out again between the levels, a member or an item behind each.
+            // In and out again between the levels, a member or an item after each.
             for level in (0..depth).rev() {
                 text.extend(if object(level) { &b",\"k\":[{}]}"[..] } else { b",{\"k\":[]}]" });
             }

@@ -37,7 +37,7 @@ impl PartitionKey {
         &self.bytes[self.hash_bytes..]
     }
 
-    /// Both parts, one behind the other.
+    /// Both parts, one after the other.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -110,7 +110,7 @@ impl RowEncoder {
         }
         check_decimal(digits, &self.layout.schema.columns()[column])?;
         self.mark(column, plan)?;
-        // The column has room for its precision, checked above, so this cuts off only sign bits.
+        // The column has space for its precision, checked above, so this cuts off only sign bits.
         let cell = &digits.to_le_bytes()[..plan.size];
         self.image[plan.offset..plan.offset + plan.size].copy_from_slice(cell);
         Ok(())

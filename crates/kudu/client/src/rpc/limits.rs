@@ -19,7 +19,7 @@ pub(crate) const SIDECARS_MAX: usize = 10_000;
 /// delivers at once.
 pub(crate) const READ_BLOCK_BYTES: usize = 64 * 1024;
 
-/// Reading into a block stops below this much room, unless the frame at its end fits.
+/// Reading into a block stops below this much space, unless the frame at its end fits.
 pub(crate) const READ_ROOM_BYTES_MIN: usize = READ_BLOCK_BYTES / 4;
 
 /// Most bytes that wait for the socket on one connection; further callers wait. Enough to keep a 10

@@ -123,7 +123,7 @@ fn try_write_tls(
         let sealed_bytes = tls.writer().write_vectored(&slices[..count])?;
         queue.advance(sealed_bytes);
     }
-    // If nothing was sealed because the session's buffer is full, this makes room or would block.
+    // If nothing was sealed because the session's buffer is full, this makes space or would block.
     tls.write_tls(&mut Nonblocking(stream)).map(|_| ())
 }
 

@@ -24,8 +24,8 @@ impl ReadBlock {
         Self { block: BytesMut::new(), frame_bytes_max }
     }
 
-    /// The buffer to read into, with room for at least one more byte. Only append to it, within its
-    /// capacity.
+    /// The buffer to read into, with capacity for at least one more byte. Only append to it, within
+    /// its capacity.
     pub(crate) fn room(&mut self) -> Result<&mut BytesMut, FrameError> {
         let room_bytes = self.block.capacity() - self.block.len();
         let wanted_bytes = match self.unfinished_frame_bytes()? {
@@ -61,8 +61,8 @@ impl ReadBlock {
         }
     }
 
-    /// Switches to a block with room for this many more bytes: the old one if all its frames were
-    /// dropped, else a new one.
+    /// Switches to a block with capacity for this many more bytes: the old one if all its frames
+    /// were dropped, else a new one.
     fn renew(&mut self, wanted_bytes: usize) {
         let bytes = (self.block.len() + wanted_bytes).max(READ_BLOCK_BYTES);
         if self.block.is_empty() && self.block.try_reclaim(bytes) {

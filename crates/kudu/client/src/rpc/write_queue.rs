@@ -1,7 +1,7 @@
 //! The frames that wait for a socket.
 //!
 //! Invariants: a body is queued in its original pieces and never copied. The parts of one frame are
-//! adjacent. A frame releases its room in the connection's queue when its last byte has been
+//! adjacent. A frame releases its space in the connection's queue when its last byte has been
 //! written. The connection and the link call it.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub(crate) struct WriteQueue {
     bytes: usize,
     /// All bytes written so far.
     written_bytes: u64,
-    /// Where each frame ends, on the scale of `written_bytes`, and the room it holds.
+    /// Where each frame ends, on the scale of `written_bytes`, and the space it holds.
     rooms: VecDeque<(u64, OwnedSemaphorePermit)>,
 }
 

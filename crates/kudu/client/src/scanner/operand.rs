@@ -1,9 +1,9 @@
 //! Values that columns are compared with, in predicates and key bounds.
 //!
-//! An operand is a number, a boolean or bytes; only a column's type makes it a cell. Invariants:
-//! [`Operand::check`] comes first, so a checked operand has exactly the type's width. Order and
-//! successor follow the server's type, byte-wise for strings. Predicates and key
-//! bounds call it.
+//! Owns: the check of an operand against a column's type, its encoding, order and successor.
+//! Invariants: the other functions get only operands that passed [`Operand::check`] for the same
+//! type, so a number is encoded in the width of the type; strings are ordered by their bytes.
+//! Used by: predicates and key bounds.
 
 use std::cmp::Ordering;
 
@@ -31,9 +31,9 @@ pub enum Operand {
 
 impl Operand {
     /// Whether the operand is comparable with cells of this type: the kind matches and numbers are
-    /// in range. It refuses NaN, which compares as false with everything.
+    /// in range. NaN is an error: no comparison with it is true.
     pub(crate) fn check(&self, data_type: DataType) -> Result<(), OperandError> {
-        let fits = match (self, data_type) {
+        let is_valid = match (self, data_type) {
             (Operand::Integer(value), _) => {
                 integer_bounds(data_type).is_some_and(|(min, max)| (min..=max).contains(value))
             }
@@ -46,10 +46,10 @@ impl Operand {
             (Operand::Bytes(_), DataType::Binary | DataType::String) => true,
             _ => false,
         };
-        fits.then_some(()).ok_or(OperandError { data_type })
+        is_valid.then_some(()).ok_or(OperandError { data_type })
     }
 
-    /// The cell in a request: little-endian, or the content.
+    /// The encoding in a request: a number little-endian in the width of the type, or the bytes.
     pub(crate) fn to_wire(&self, data_type: DataType) -> Bytes {
         match self {
             Operand::Integer(value) => {
@@ -88,11 +88,11 @@ impl Operand {
     /// The order of two operands that match the same type.
     pub(crate) fn compare(&self, other: &Operand) -> Ordering {
         match (self, other) {
-            (Operand::Integer(one), Operand::Integer(other)) => one.cmp(other),
-            (Operand::Float(one), Operand::Float(other)) => one.total_cmp(other),
-            (Operand::Double(one), Operand::Double(other)) => one.total_cmp(other),
-            (Operand::Bool(one), Operand::Bool(other)) => one.cmp(other),
-            (Operand::Bytes(one), Operand::Bytes(other)) => one.cmp(other),
+            (Operand::Integer(this), Operand::Integer(other)) => this.cmp(other),
+            (Operand::Float(this), Operand::Float(other)) => this.total_cmp(other),
+            (Operand::Double(this), Operand::Double(other)) => this.total_cmp(other),
+            (Operand::Bool(this), Operand::Bool(other)) => this.cmp(other),
+            (Operand::Bytes(this), Operand::Bytes(other)) => this.cmp(other),
             // Operands of one column have passed the same check, so they are of one kind.
             _ => Ordering::Equal,
         }

@@ -43,7 +43,7 @@ impl Value<'_> {
                 DataType::Decimal32 | DataType::Decimal64 | DataType::Decimal128,
             ) => {
                 check_decimal(digits, column)?;
-                // The type has room for the precision checked above, so this cuts off only sign
+                // The type has space for the precision checked above, so this cuts off only sign
                 // bits.
                 digits.to_le_bytes()[..data_type.size()].to_vec()
             }

@@ -10,7 +10,7 @@ pub enum SessionError {
     /// The row is not valid. The session did not take it.
     #[error(transparent)]
     Row(#[from] RowError),
-    /// The buffer has no room for the row, and only the program decides when to flush. The session
+    /// The buffer has no space for the row, and only the program decides when to flush. The session
     /// did not take the row.
     #[error(
         "no room in the session's buffer of {buffer_bytes_max} bytes: flush first, or let the session flush in the background"

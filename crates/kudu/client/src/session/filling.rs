@@ -59,7 +59,7 @@ pub(super) struct FillingLimits {
 #[derive(Debug)]
 struct FillingLane {
     buffers: RowBuffers,
-    /// Batches, older than `buffers`, whose request has no room for another row.
+    /// Batches, older than `buffers`, whose request has no space for another row.
     full: Vec<RowBuffers>,
     /// When the first of the rows came.
     since: Instant,

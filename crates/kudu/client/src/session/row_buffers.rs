@@ -1,7 +1,7 @@
 //! The rows for one tablet, byte for byte as the session sends them.
 //!
 //! They are two buffers and a count, for any number of rows. Dropping a batch walks nothing, and a
-//! row allocates nothing while there is room. Buffers grow by an eighth instead of doubling,
+//! row allocates nothing while there is space. Buffers grow by an eighth instead of doubling,
 //! because buffered rows dominate a client's memory. Once a tablet's buffers have the size of its
 //! batches, they are reused and grow no more.
 

@@ -78,7 +78,7 @@ impl RowErrors {
         self.rows == 0
     }
 
-    /// How many failed rows were not kept because there was no room.
+    /// How many failed rows were not kept because there was no space.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -217,8 +217,8 @@ impl<'s> RowWriter<'s> {
         self.operation
     }
 
-    /// Hands the row to the session. In the buffering modes it returns at once while there is room.
-    /// After the first poll, dropping the future does not take the row back.
+    /// Hands the row to the session. In the buffering modes it returns at once while there is
+    /// space. After the first poll, dropping the future does not take the row back.
     ///
     /// On an error the session did not take the row, with one exception:
     /// [`SessionError::RowsFailed`] of a session that sends each row at once means that the server

@@ -177,7 +177,7 @@ impl SessionShared {
         Ok(())
     }
 
-    /// Waits for room for another row.
+    /// Waits for space for another row.
     async fn wait_for_room(self: &Arc<Self>) {
         loop {
             // Register before looking, so that no outcome in between is missed.

@@ -123,7 +123,7 @@ fn waits_for_local_documents_are_bounded_and_ordered() {
     assert_eq!(store.get_local("name").unwrap().as_deref(), Some(&b"three"[..]));
 }
 
-/// The thread that fetches for clients waited until Kudu was back, and delayed all keys behind the
+/// The thread that fetches for clients waited until Kudu was back, and delayed all keys after the
 /// document.
 #[test]
 fn a_multi_row_document_waits_no_longer() {

@@ -16,7 +16,7 @@ fn scan(cluster: &KuduCluster, table: &str, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The number behind `Total count`, in the report of either tool.
+/// The number after `Total count`, in the report of either tool.
 fn total_of(report: &str) -> u64 {
     let (_, rest) =
         report.split_once("Total count ").unwrap_or_else(|| panic!("no total in {report}"));

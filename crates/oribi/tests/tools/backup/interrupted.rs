@@ -166,7 +166,7 @@ async fn a_crashed_server_is_backed_up_on_return() {
     source.server.restart().expect("it starts again");
     let ended = poll_until(PATIENCE, || child.try_wait().expect("it can be waited for"));
     ended.expect("it ends");
-    // Whether the crash came in the middle or behind it, the next one has all.
+    // Whether the crash came in the middle or after it, the next one has all.
     source.backup(&create);
     assert_eq!(problems(&source, &archive), [""; 0]);
     let target = Fixture::start();

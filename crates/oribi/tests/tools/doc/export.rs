@@ -125,7 +125,7 @@ fn a_server_exports_all_documents_of_a_collection() {
 }
 
 /// The scan of a vbucket is longer than all that waits between server and file, so that it stands
-/// in its middle when the connections end; what comes then begins behind the last key.
+/// in its middle when the connections end; what comes then begins after the last key.
 #[test]
 fn a_scan_resumes_after_its_last_key() {
     const COUNT: usize = 80;

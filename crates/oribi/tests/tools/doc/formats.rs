@@ -79,7 +79,7 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     assert!(said.contains("line 3: 1 fields, and the first line names 2"), "{said}");
 }
 
-/// The import stops at a bad element; the file is fixed behind it, and the rest comes.
+/// The import stops at a bad element; the file is fixed after it, and the rest comes.
 #[test]
 fn the_import_of_an_array_is_resumed() {
     let fixture = Fixture::start();

@@ -39,7 +39,7 @@ async fn writes_and_removals_are_lines() {
     assert_eq!(b.last().expect("it is there")["type"], "deletion");
     assert!(b.last().is_some_and(|line| line["value"].is_null()));
 
-    // Without values, and behind a token of a line.
+    // Without values, and after a token of a line.
     let token = a["token"].as_str().expect("a token");
     token.parse::<ChangeToken>().expect("a token parses");
     let lines = fixture.watched_until_now(&["--from", token]);

@@ -4,7 +4,7 @@
 //!
 //! A request that may be overtaken is copied and parked, and later requests are served
 //! concurrently. Any other request stays at the head of the input, and its connection waits.
-//! The connection then looks at the requests behind it, and fetches their documents along with it
+//! The connection then looks at the requests after it, and fetches their documents along with it
 //! where they will need one. A pipeline of misses thus costs a few batches of the store instead of
 //! a round trip each.
 //!
@@ -111,7 +111,7 @@ struct Head {
     deadline_ms: u64,
     /// Outstanding completions: its own and those of the fetches ahead.
     missing: usize,
-    /// Number of requests behind it that were examined for fetches ahead.
+    /// Number of requests after it that were examined for fetches ahead.
     behind: usize,
     /// Some fetch ahead failed.
     has_failed_behind: bool,

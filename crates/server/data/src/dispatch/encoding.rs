@@ -81,7 +81,7 @@ fn write_inflated(
 ) {
     let bytes = item.plain_body_bytes();
     if bytes.is_ok_and(|bytes| bytes < GATHER_VALUE_BYTES_MIN) {
-        // The body goes behind its head, where any other would have been copied to.
+        // The body goes after its head, where any other would have been copied to.
         let begin = out.tail().len();
         write_response_head(out.tail(), parts, bytes.unwrap_or(0));
         if inflate_into(item.body(), GATHER_VALUE_BYTES_MIN, out.tail()).is_ok() {

@@ -41,7 +41,7 @@ pub(crate) struct Environment {
     pub fetch_sink: Arc<dyn FetchSink>,
     /// Jobs that connections requested and the driver has not submitted yet.
     pub jobs: Vec<(ConnectionId, BlockingJob<Environment>)>,
-    /// Connections whose write waits for room in its bucket.
+    /// Connections whose write waits for memory in its bucket.
     pub bucket_waits: Vec<ConnectionId>,
     /// Wall clock of this batch.
     pub now: Timestamp,

@@ -106,7 +106,7 @@ pub(super) enum Rejection {
     Status(Status),
     /// A status, and a readable reason: plain ASCII without quotes.
     Because(Status, &'static str),
-    /// The engine did not look at the key. A request that needs a fetch is tried again behind it
+    /// The engine did not look at the key. A request that needs a fetch is tried again after it
     /// instead of answered.
     Engine(OperationRejection),
     /// A scope or collection is not in the manifest.

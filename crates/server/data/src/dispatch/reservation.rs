@@ -67,7 +67,7 @@ impl Request<'_> {
         }
     }
 
-    /// Makes room for an answer that sends the value of this version from its place.
+    /// Makes space for an answer that sends the value of this version from its place.
     #[inline(always)]
     pub fn reserve_in_place(&mut self, item: &ItemRef) -> Result<(), Rejection> {
         match item.value_bytes() < self.env.memory.reserved_answer_bytes_min() {
@@ -76,7 +76,7 @@ impl Request<'_> {
         }
     }
 
-    /// Makes room for the answer when a document is about to be changed.
+    /// Makes space for the answer when a document is about to be changed.
     pub fn reserve_document(&mut self, document: RequestLocation<'_>) -> Result<(), Rejection> {
         match document.get(self) {
             GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {

@@ -57,7 +57,7 @@ pub(super) fn get_random_key<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     Ok(HandlerReply::Sampled(Box::new(SampledDocument { key, item, cas, with_attributes })))
 }
 
-/// The visible attributes as a block, and behind them the body; `None` without visible attributes.
+/// The visible attributes as a block, and after them the body; `None` without visible attributes.
 fn with_attributes_of(item: &ItemRef, sees_system: bool) -> Result<Option<Vec<u8>>, Status> {
     let mut value =
         shown_attributes(item.attributes(), sees_system).map_err(|_| Status::Etmpfail)?;

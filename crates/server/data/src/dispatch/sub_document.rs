@@ -36,7 +36,7 @@ use request::{PathRequest, SubDocumentKind};
 use virtual_attributes::AttributeSource;
 
 /// Byte limit of the answer to a list of look-ups. Without it, 16 paths to the same 20 MiB would
-/// give 320. The limit is the largest frame that either side takes, less some room for the bytes
+/// give 320. The limit is the largest frame that either side takes, less some space for the bytes
 /// before the list.
 const VALUE_LIST_BYTES_MAX: usize = FRAME_BYTES_MAX - 2 * HEADER_BYTES;
 
@@ -158,7 +158,7 @@ fn told(
     Ok((status, Datatype::RAW))
 }
 
-/// The place of each value: in the item, in its inflated body, or behind that among the values made
+/// The place of each value: in the item, in its inflated body, or after that among the values made
 /// for the answer, which are returned too.
 fn places_of(
     item: &ItemRef,

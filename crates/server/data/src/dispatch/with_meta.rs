@@ -56,7 +56,7 @@ struct Extras {
     rev_seqno: u64,
     cas: u64,
     options: u32,
-    /// Bytes of extended metadata behind the value, which the server does not keep.
+    /// Bytes of extended metadata after the value, which the server does not keep.
     metadata_bytes: usize,
 }
 

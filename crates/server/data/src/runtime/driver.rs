@@ -425,7 +425,8 @@ impl ConnectionDriver {
         self.state.release_deferred();
     }
 
-    /// Lets a write that waits for room, or a stream request that waits for its vbucket, try again.
+    /// Lets a write that waits for memory, or a stream request that waits for its vbucket, try
+    /// again.
     pub fn retry_write(&mut self) {
         self.state.pending.end_head_wait(|wait| wait == HeadWait::Bucket);
     }

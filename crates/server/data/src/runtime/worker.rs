@@ -108,7 +108,7 @@ struct WorkerLoop {
     scanned_ms: u64,
     /// Bytes received when it looked into its mailbox last.
     taken_at_bytes: u64,
-    /// When writes that wait for room try again.
+    /// When writes that wait for memory try again.
     room_retry_ms: u64,
     stopping_since: Option<Instant>,
 }
@@ -246,7 +246,7 @@ impl WorkerLoop {
             WorkerMessage::ClusterMapChanged => {
                 self.connections.announce_cluster_map(&self.environment)
             }
-            // The channel has room for each worker's answer; it is closed when it comes too late.
+            // The channel has space for each worker's answer; it is closed when it comes too late.
             WorkerMessage::Answer(sender) => drop(sender.try_send(())),
             WorkerMessage::Stop => {
                 self.stopping_since = Some(Instant::now());
@@ -255,7 +255,7 @@ impl WorkerLoop {
         }
     }
 
-    /// Lets writes that wait for room try again.
+    /// Lets writes that wait for memory try again.
     fn retry_writes(&mut self) {
         let now_ms = self.environment.now_ms;
         if self.environment.bucket_waits.is_empty() || now_ms < self.room_retry_ms {

@@ -28,7 +28,7 @@ struct Vbucket {
 enum Step {
     /// Vbucket, key, collection, kind, value.
     Write(u16, u8, u32, RecordKind, Vec<u8>),
-    /// The vbucket loses what it has behind a part of its history.
+    /// The vbucket loses what it has after a part of its history.
     Crash(u16),
     /// A backup, full or incremental, killed after some changes of the store.
     Backup { full: bool, killed: Vec<usize>, cut_every: usize },

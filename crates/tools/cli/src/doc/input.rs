@@ -76,7 +76,7 @@ pub enum Framing {
     ExactLines,
     /// An element of a JSON array.
     Array,
-    /// A record of CSV behind the first, which names the fields.
+    /// A record of CSV after the first, which names the fields.
     Csv { separator: u8 },
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Longest latency that is told apart from longer ones: an hour.
+/// Longest latency that is distinguished from longer ones: an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Latencies of reads and writes.

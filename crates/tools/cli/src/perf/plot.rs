@@ -13,7 +13,7 @@ use super::timeline::TimelineSample;
 
 const SIZE_PIXELS: (u32, u32) = (960, 760);
 
-/// Lines of reads, of writes, and of throughput; told apart with any kind of sight.
+/// Lines of reads, of writes, and of throughput; distinguished with any kind of sight.
 const COLORS: [RGBColor; 3] =
     [RGBColor(0x00, 0x72, 0xb2), RGBColor(0xd5, 0x5e, 0x00), RGBColor(0x00, 0x9e, 0x73)];
 
@@ -130,7 +130,7 @@ fn percentile_curve(histogram: &Histogram<u64>) -> Line {
         .collect()
 }
 
-/// Upper ends of the axes, with some room; an axis has a length even when there is nothing on it.
+/// Upper ends of the axes, with some space; an axis has a length even when there is nothing on it.
 fn bounds<'a>(points: impl IntoIterator<Item = &'a (f64, f64)>) -> (f64, f64) {
     let (x, y) = points
         .into_iter()

@@ -77,7 +77,7 @@ pub fn show(name: &str, value: &str) -> FigureView {
     FigureView { text: HumanCount(number).to_string(), hint, is_number: true }
 }
 
-/// A change per second: whole when it is large, with a digit behind the point when it is small.
+/// A change per second: whole when it is large, with a digit after the point when it is small.
 pub fn rate(per_second: f64) -> String {
     match per_second {
         // Rates are of counters that grew, and no server counts that far.

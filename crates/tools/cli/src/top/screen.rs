@@ -1,7 +1,7 @@
 //! The screen of `oribi top`: the model, drawn into a grid of characters.
 //!
 //! Owns the layout. The same drawing serves the terminal and the plain text of `--once` and
-//! `--batch`; the latter is drawn into a grid that has room for everything. [`columns`] chooses
+//! `--batch`; the latter is drawn into a grid that has space for everything. [`columns`] chooses
 //! what a narrow table shows.
 
 mod columns;
@@ -139,7 +139,7 @@ const fn sum_widths(width: u16) -> (u16, u16, u16) {
     match width {
         61.. => (16, 18, 4),
         39.. => ((width - 25) / 2, (width - 24) / 2, 2),
-        // No room for the right side.
+        // No space for the right side.
         _ => (width.saturating_sub(10), 0, 0),
     }
 }
@@ -230,7 +230,7 @@ fn bucket_cells(model: &TopModel) -> impl ExactSizeIterator<Item = Vec<String>> 
     })
 }
 
-/// Columns of the lower table: names take less room where it is scarce.
+/// Columns of the lower table: names take less space where it is scarce.
 const fn collection_columns(width: u16) -> [ScreenColumn; 8] {
     let (bucket, collection) = if width < COLLECTIONS_WIDTH { (14, 22) } else { (16, 30) };
     [
@@ -261,7 +261,7 @@ fn collection_cells(model: &TopModel) -> impl ExactSizeIterator<Item = Vec<Strin
     })
 }
 
-/// Draws a table, and above it what it has no room for.
+/// Draws a table, and above it what it has no space for.
 fn draw_table(
     columns: &[ScreenColumn],
     names: usize,

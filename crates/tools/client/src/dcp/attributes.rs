@@ -17,7 +17,7 @@ pub struct Attribute {
     pub value: Bytes,
 }
 
-/// The body behind the attributes of an inflated value.
+/// The body after the attributes of an inflated value.
 pub(super) fn body(value: &Bytes) -> Result<Bytes, MalformedResponse> {
     split(value).map(|(_, body)| body)
 }

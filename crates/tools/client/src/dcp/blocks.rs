@@ -23,7 +23,7 @@ use crate::frame_reader::StreamError;
 /// Bytes of a usual block.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// A read is worth its system call only with some room to read into.
+/// A read is worth its system call only with some space to read into.
 const READ_ROOM_BYTES_MIN: usize = 16 * 1024;
 
 /// Blocks that wait to be used again. A connection fills one while the application works on
@@ -53,7 +53,7 @@ impl BlockPool {
     }
 }
 
-/// Whole frames, one behind the other, in their order.
+/// Whole frames, one after the other, in their order.
 #[derive(Debug)]
 pub(super) struct Frames {
     /// Their memory; what is behind `end` says nothing.
@@ -117,7 +117,7 @@ impl BlockReader {
         is_enough.then(|| &mut self.block[self.filled..])
     }
 
-    /// The first `bytes` of the room were filled.
+    /// The first `bytes` of the space were filled.
     pub fn commit(&mut self, bytes: usize) {
         assert!(bytes <= self.block.len() - self.filled, "more than there was room");
         self.filled += bytes;

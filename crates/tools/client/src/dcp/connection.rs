@@ -223,7 +223,7 @@ impl Task {
 
     /// Reads until a block is full; true when nothing more is there.
     fn read(&mut self, heard: &mut Instant) -> Result<bool, CloseText> {
-        // The first bytes may have come behind the answers of the handshake.
+        // The first bytes may have come after the answers of the handshake.
         self.find()?;
         loop {
             if self.ledger.waiting() + self.reader.window_bytes() > self.waiting_max {

@@ -59,7 +59,7 @@ pub struct CollectionNames {
 pub struct DcpChange {
     /// Kind of the change.
     pub kind: ChangeKind,
-    /// Vbucket and seqno of the change, as the place to continue behind it.
+    /// Vbucket and seqno of the change, as the place to continue after it.
     pub position: Position,
     /// The document's collection.
     pub collection: CollectionId,
@@ -159,7 +159,7 @@ pub enum BorrowedEvent<'a> {
 pub struct BorrowedChange<'a> {
     /// Kind of the change.
     pub kind: ChangeKind,
-    /// Vbucket and seqno of the change, as the place to continue behind it.
+    /// Vbucket and seqno of the change, as the place to continue after it.
     pub position: Position,
     /// The document's collection.
     pub collection: CollectionId,
@@ -244,7 +244,7 @@ pub enum DcpSystemEventKind {
 pub struct DcpSystemEvent {
     /// Kind of the change.
     pub kind: DcpSystemEventKind,
-    /// Vbucket and seqno of the event, as the place to continue behind it.
+    /// Vbucket and seqno of the event, as the place to continue after it.
     pub position: Position,
     /// Version of the manifest with this change and all before it.
     pub manifest_uid: ManifestUid,
@@ -263,7 +263,7 @@ pub struct DcpSystemEvent {
 /// A vbucket's history ended earlier than the stream had come: a server crashed before it had
 /// written its last changes to disk.
 ///
-/// Changes behind `to` may not have happened; those that did retry. A document that changed behind
+/// Changes after `to` may not have happened; those that did retry. A document that changed behind
 /// `to` may be what it was before, which the stream does not tell: read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

@@ -100,7 +100,7 @@ impl DcpStreamOptions {
         self
     }
 
-    /// Ends behind the present last changes, or does not.
+    /// Ends after the present last changes, or does not.
     pub fn until_now(mut self, is_wanted: bool) -> DcpStreamOptions {
         self.until_now = is_wanted;
         self

@@ -48,7 +48,7 @@ fn cuts() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(prop_oneof![1usize..30, 1usize..70_000, Just(1 << 20)], 1..50)
 }
 
-/// Puts the next `cut` bytes in, by as many calls as there is room for.
+/// Puts the next `cut` bytes in, by as many calls as there is space for.
 fn feed(reader: &mut FrameReader, stream: &mut &[u8], cut: usize) {
     let mut left = cut.min(stream.len());
     while left > 0 {
@@ -159,7 +159,7 @@ fn long_streams_hardly_move() {
     for _ in 0..1000 {
         let mut stream = &block[..];
         while !stream.is_empty() {
-            // As a socket does it: as much as there is room for.
+            // As a socket does it: as much as there is space for.
             let room = reader.spare().len();
             feed(&mut reader, &mut stream, room);
             while reader.advance().unwrap() {

@@ -147,7 +147,7 @@ async fn changes_come_with_names_and_the_stream_ends() {
     assert_eq!(changes.token().to_string(), "0:7:3,1:7:3");
 }
 
-/// A connection that ends in the middle of a snapshot: the next one continues behind the last
+/// A connection that ends in the middle of a snapshot: the next one continues after the last
 /// change that the application took, and says in which snapshot that was.
 #[tokio::test]
 async fn a_stream_goes_on_where_the_application_is() {

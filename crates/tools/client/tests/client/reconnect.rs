@@ -87,7 +87,7 @@ async fn writes_in_flight_fail_and_are_not_repeated() {
 // Invariant: The client repeats reads and writes that were never sent, and reports other
 // interrupted writes as unknown.
 /// A server that takes nothing off its socket at first: a value that the socket did not take to its
-/// end, and what stood behind it, cannot have been carried out, and is sent again.
+/// end, and what stood after it, cannot have been carried out, and is sent again.
 #[tokio::test]
 async fn writes_that_were_never_sent_are_repeated() {
     let (listener, port) = bind();
@@ -120,7 +120,7 @@ async fn writes_that_were_never_sent_are_repeated() {
     };
     let large = tokio::spawn(write(vec![0; 20_000_000].into()));
     let small = tokio::spawn(write(Bytes::from_static(b"small")));
-    // Both tasks have run when this one is polled again; the small one stands behind the large one.
+    // Both tasks have run when this one is polled again; the small one stands after the large one.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }

@@ -1,7 +1,7 @@
 //! Chunks that a round of compaction has chosen, and the survey that it chooses from.
 //!
 //! Owns: the marks. A chunk is marked when it is chosen. It loses the mark when the round gives it
-//! up or ends, or when a thread needs its room and no other is left. It stays chosen, and so
+//! up or ends, or when a thread needs its space and no other is left. It stays chosen, and so
 //! mapped, until the end of the round, unless the round finds it empty.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.

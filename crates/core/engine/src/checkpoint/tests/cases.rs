@@ -21,7 +21,7 @@ fn queue(manager: &mut CheckpointManager, key: u16) -> crate::item::ItemRef {
 }
 
 /// A cut in the middle of a checkpoint could persist a prefix that misses a key altogether: its old
-/// slot is empty and its new one lies behind the cut. Reads therefore end at checkpoint boundaries.
+/// slot is empty and its new one lies after the cut. Reads therefore end at checkpoint boundaries.
 #[test]
 fn a_read_ends_where_a_checkpoint_ends() {
     let few = CheckpointLimits { items_max: 1000, ..CheckpointLimits::default() };

@@ -90,7 +90,7 @@ impl ExactIndex {
         None
     }
 
-    /// Puts an entry in at a place. Those behind it move on by one, up to the next gap.
+    /// Puts an entry in at a place. Those after it move on by one, up to the next gap.
     fn insert(&mut self, mut at: usize, entry: u128) {
         debug_assert_ne!(entry, 0, "zero is no entry");
         let together = self.entries.slice_from_mut(at);

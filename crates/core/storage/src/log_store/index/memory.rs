@@ -173,7 +173,7 @@ impl<T: Copy> IndexPiece<T> {
     pub(super) fn of(memory: &IndexMemory, numbers: &[T]) -> IndexPiece<T> {
         assert_eq!(numbers.len(), IndexPiece::<T>::LEN, "a piece is written from end to end");
         let base = memory.take().cast::<T>();
-        // SAFETY: (1) (3) the piece has room for so many, is aligned, and only this call has it.
+        // SAFETY: (1) (3) the piece has space for so many, is aligned, and only this call has it.
         unsafe { base.copy_from_nonoverlapping(NonNull::from(numbers).cast(), numbers.len()) }
         IndexPiece { base, memory: memory.clone(), numbers: PhantomData }
     }

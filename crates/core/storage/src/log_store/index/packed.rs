@@ -94,7 +94,7 @@ pub(in super::super) struct PackedIndex {
     widths: Widths,
     /// Number of the first entry of each bucket, and at last of all entries.
     starts: Vec<u32>,
-    /// Bits of the entries one behind the other, and two words, to read beyond the last.
+    /// Bits of the entries one after the other, and two words, to read beyond the last.
     words: Pieces<u64>,
     gone: usize,
 }

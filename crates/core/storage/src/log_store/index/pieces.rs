@@ -21,7 +21,7 @@ impl<T: Copy + Default> Pieces<T> {
         Pieces { whole: Vec::new(), rest: Vec::new(), memory: memory.clone() }
     }
 
-    /// None, with room for a number of them.
+    /// None, with capacity for a number of them.
     pub(super) fn with_capacity(memory: &IndexMemory, count: usize) -> Pieces<T> {
         Pieces {
             whole: Vec::with_capacity(count / IndexPiece::<T>::LEN),
@@ -87,7 +87,7 @@ impl<T: Copy + Default> Pieces<T> {
         }
     }
 
-    /// Address of a number, for a prefetch. An index behind the last gives any address.
+    /// Address of a number, for a prefetch. An index after the last gives any address.
     #[inline]
     pub(super) fn address(&self, index: usize) -> *const T {
         let (slice, within) = self.slice_at(index);

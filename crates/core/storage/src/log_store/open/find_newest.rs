@@ -100,7 +100,7 @@ impl LogOpening<'_> {
         Ok(root)
     }
 
-    /// The segments when `id` was begun behind `last`, which knew of those in `listed`.
+    /// The segments when `id` was begun after `last`, which knew of those in `listed`.
     fn segments_at(
         &self,
         id: u32,

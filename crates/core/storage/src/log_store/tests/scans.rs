@@ -23,7 +23,7 @@ fn document(seqno: u64, key: u64) -> OwnedFields {
     OwnedFields::document(seqno, format!("key-{key}").as_bytes(), &[b'v'; 700])
 }
 
-/// The scan told what it had seen of a segment that was written on behind its moment.
+/// The scan told what it had seen of a segment that was written on after its moment.
 #[test]
 fn a_scan_does_not_index_an_active_segment() {
     let (files, options) = (SimDirectory::new(1), options());
@@ -218,7 +218,7 @@ fn keys_of(store: &LogStore) -> Result<Vec<Vec<u8>>, StoreError> {
     Ok(shown)
 }
 
-/// While a scan that has no room passes over its records again, others are written, moved and
+/// While a scan that has no space passes over its records again, others are written, moved and
 /// removed. Each key that stays is shown once, in order.
 #[test]
 fn repeated_scans_list_lasting_keys_once() {

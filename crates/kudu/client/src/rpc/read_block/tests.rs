@@ -13,7 +13,7 @@ fn frame(body_bytes: usize, fill: u8) -> Vec<u8> {
     frame
 }
 
-/// Delivers at most as many bytes as there is room for, like a socket.
+/// Delivers at most as many bytes as there is space for, like a socket.
 fn fill(block: &mut ReadBlock, bytes: &mut &[u8], bytes_max: usize) {
     let room = block.room().expect("a valid length");
     let count = bytes.len().min(bytes_max).min(room.capacity() - room.len());

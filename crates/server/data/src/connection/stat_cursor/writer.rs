@@ -2,7 +2,7 @@
 //!
 //! Owns: the layout of an entry. A group may have millions of entries, so one entry costs three
 //! copies and no allocation. The header is made once per STAT. The part of the name that many
-//! entries share is put behind it once. Each entry only fills in the two length fields.
+//! entries share is put after it once. Each entry only fills in the two length fields.
 //!
 //! Invariants: an entry has a name. The only answer without a name is the end of the STAT, which
 //! the cursor writes. A slice ends at the first entry that brings it to its size, so it exceeds it

@@ -1,8 +1,8 @@
 //! `connections [number]`: one JSON document per connection, under its number.
 //!
 //! An administrator sees all connections. Any other user sees only the user's own: addresses and
-//! names of other clients are private. The list is read in pieces, so a connection that opens or
-//! closes during the answer may or may not be in it.
+//! names of other clients are private. The registry is read a few records at a time, so a
+//! connection that opens or closes during the answer may or may not be in it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::connection::stat_cursor::StatProducer;
 use crate::connection::stat_cursor::StatWriter;
 use crate::server_context::ServerContext;
 
-/// Connections taken from the registry at a time.
-const PIECE: usize = 8;
+/// Records of connections that one read of the registry returns at most.
+const RECORDS_PER_READ: usize = 8;
 
 /// Cost of describing one connection as JSON, in bytes of output: 10 µs are about 100 entries.
 const DESCRIPTION_CHARGE: usize = 6 * 1024;
@@ -27,8 +27,8 @@ const DESCRIPTION_CHARGE: usize = 6 * 1024;
 pub(super) struct ConnectionList {
     server: Arc<ServerContext>,
     /// The user whose connections are visible; `None` for a viewer who may see all.
-    only_of: Option<Arc<Identity>>,
-    /// Every number up to this one is finished.
+    visible_user: Option<Arc<Identity>>,
+    /// The last connection number that has been answered.
     after: u64,
     now: Timestamp,
 }
@@ -36,8 +36,8 @@ pub(super) struct ConnectionList {
 impl ConnectionList {
     /// The connections that `viewer` may see.
     pub fn new(server: &Arc<ServerContext>, viewer: &Arc<Identity>, now: Timestamp) -> Self {
-        let only_of = (!viewer.access.is_admin()).then(|| Arc::clone(viewer));
-        ConnectionList { server: Arc::clone(server), only_of, after: 0, now }
+        let visible_user = (!viewer.access.is_admin()).then(|| Arc::clone(viewer));
+        ConnectionList { server: Arc::clone(server), visible_user, after: 0, now }
     }
 
     /// The connection with this number, if `viewer` may see it.
@@ -51,7 +51,7 @@ impl ConnectionList {
     }
 
     fn shows(&self, record: &ConnectionRecord) -> bool {
-        let Some(viewer) = &self.only_of else { return true };
+        let Some(viewer) = &self.visible_user else { return true };
         record.agreement().user.is_some_and(|user| user.name == viewer.name)
     }
 }
@@ -59,10 +59,10 @@ impl ConnectionList {
 impl StatProducer for ConnectionList {
     fn produce(&mut self, writer: &mut StatWriter<'_>) -> bool {
         while !writer.is_full() {
-            let piece = self.server.connections.registry.after(self.after, PIECE);
-            let Some(last) = piece.last() else { return true };
+            let records = self.server.connections.registry.after(self.after, RECORDS_PER_READ);
+            let Some(last) = records.last() else { return true };
             self.after = last.number;
-            for record in piece.iter().filter(|record| self.shows(record)) {
+            for record in records.iter().filter(|record| self.shows(record)) {
                 write(writer, record, self.now);
                 writer.charge(DESCRIPTION_CHARGE);
             }

@@ -166,7 +166,7 @@ impl Placeholders {
 }
 
 /// A letter and a number. Two of the letters are no digits. Behind the third, the other texts have
-/// too little room for it to begin there.
+/// too little space for it to begin there.
 fn text(kind: Macro, number: u32) -> String {
     let letter = ['C', 'S', 'V'][kind as usize];
     format!("{letter}{number:0width$X}", width = kind.digits() - 1)

@@ -115,8 +115,8 @@ fn an_unservable_large_request_is_not_received() {
     memory.release(all);
 }
 
-/// A value that was received into its item stays there while its write waits for room: it is
-/// neither copied nor received again, and it is stored when there is room.
+/// A value that was received into its item stays there while its write waits for memory: it is
+/// neither copied nor received again, and it is stored when there is space.
 #[test]
 fn a_received_value_is_kept_while_its_write_waits() {
     let value: String = (0..LARGE).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
@@ -137,7 +137,7 @@ fn a_received_value_is_kept_while_its_write_waits() {
         assert!(client.feed(begin.as_bytes()).is_empty());
         let address = client.incoming_address().expect("the value is received into its item");
         bucket.bucket().set_memory_quota(1);
-        // The command behind it is not served before it.
+        // The command after it is not served before it.
         assert!(client.feed(end.as_bytes()).is_empty(), "{line}");
         assert!(client.feed(b"get other\r\n").is_empty(), "{line}");
         for _ in 0..3 {

@@ -49,7 +49,7 @@ fn group(client: &mut Client, name: &str) -> BTreeMap<String, String> {
     map
 }
 
-/// Checks that a group has exactly these names, each behind `prefix`.
+/// Checks that a group has exactly these names, each after `prefix`.
 fn assert_names(group: &BTreeMap<String, String>, prefix: &str, names: &[&str]) {
     let mut expected: Vec<String> = names.iter().map(|name| format!("{prefix}{name}")).collect();
     expected.sort();

@@ -1,7 +1,7 @@
 //! The one place where an outcome becomes an answer of the text protocol.
 //!
-//! Owns: the line that each outcome is in each command, in memcached's words where memcached has
-//! any, and how documents are sent: copied when small, pinned when large, inflated when stored
+//! Owns: the line for each outcome of each command, which is memcached's own where memcached has
+//! one, and how documents are sent: copied when small, pinned when large, inflated when stored
 //! compressed. Invariant: a document that cannot be sent leaves nothing of itself in the output.
 
 use oribi_engine::ItemRef;
@@ -31,15 +31,17 @@ pub(super) enum Form<'a> {
     Value {
         key: &'a [u8],
         with_cas: bool,
+        /// The last key of the command: `END` follows.
         is_last: bool,
     },
     Line {
         verb: Verb,
+        /// The client wants no answer.
         quiet: bool,
     },
 }
 
-/// Which command it is, as far as the words of its answers differ.
+/// A command, or several whose answers have the same words.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Store(StoreMode),
@@ -73,7 +75,9 @@ pub(super) fn write(
             write_value_head(out.tail(), key, item.flags(), body.len(), cas);
             out.tail().extend_from_slice(body);
             out.tail().extend_from_slice(LINE_END);
-            line(out, "END", !is_last);
+            if is_last {
+                write_line(out.tail(), "END");
+            }
         }
         (Form::Value { key, with_cas, is_last }, reply) => {
             let found = match &reply {
@@ -91,7 +95,9 @@ pub(super) fn write(
                     return false;
                 }
             }
-            line(out, "END", !is_last);
+            if is_last {
+                write_line(out.tail(), "END");
+            }
         }
         (_, HandlerReply::Job(job)) => {
             req.state.pending.wait_for_job(req.id());
@@ -169,13 +175,13 @@ pub(super) fn fail(
     req: &mut Request<'_>,
     out: &mut SendBuffer,
     form: Form<'_>,
-    not_done: Rejection,
+    rejection: Rejection,
 ) {
     let (verb, quiet) = match form {
         Form::Value { .. } => (Verb::Get, false),
         Form::Line { verb, quiet } => (verb, quiet),
     };
-    let (status, context) = describe(req, not_done);
+    let (status, context) = describe(req, rejection);
     if !quiet {
         write_failure(out.tail(), verb, status, context.as_deref());
     }
@@ -183,7 +189,7 @@ pub(super) fn fail(
 
 /// Appends the line for a failure.
 pub(super) fn write_failure(out: &mut Vec<u8>, verb: Verb, status: Status, context: Option<&str>) {
-    if let Some(line) = words(verb, status) {
+    if let Some(line) = memcached_line(verb, status) {
         return write_line(out, line);
     }
     let begin = match status {
@@ -197,7 +203,7 @@ pub(super) fn write_failure(out: &mut Vec<u8>, verb: Verb, status: Status, conte
 }
 
 /// memcached's line for a failure, where it has one.
-fn words(verb: Verb, status: Status) -> Option<&'static str> {
+fn memcached_line(verb: Verb, status: Status) -> Option<&'static str> {
     Some(match (verb, status) {
         (Verb::Store(StoreMode::Cas), Status::KeyEexists) => "EXISTS",
         (Verb::Store(StoreMode::Cas), Status::KeyEnoent) => "NOT_FOUND",

@@ -129,7 +129,7 @@ pub(super) fn wait_at_head(
 }
 
 /// Makes the connection wait until the document of `frame`, the next to be served, is fetched.
-/// Returns the token of fetches for the requests behind it.
+/// Returns the token of fetches for the requests after it.
 pub(super) fn wait_for(
     id: ConnectionId,
     state: &mut ConnectionState,
@@ -160,7 +160,7 @@ fn fetch_ahead(state: &mut ConnectionState, env: &Environment, received: &[u8], 
     wait_behind(state, asked, seen);
 }
 
-/// Asks for the document of a request behind the head, if the request will wait for it, and counts
+/// Asks for the document of a request after the head, if the request will wait for it, and counts
 /// that. False at a request that is not about a document, and when enough are asked for.
 pub(super) fn ask_ahead(
     state: &ConnectionState,
@@ -179,7 +179,7 @@ pub(super) fn ask_ahead(
     true
 }
 
-/// Makes the head wait for the documents that were `asked` for, of the `seen` requests behind it.
+/// Makes the head wait for the documents that were `asked` for, of the `seen` requests after it.
 pub(super) fn wait_behind(state: &mut ConnectionState, asked: usize, seen: usize) {
     // Completions arrive through the mailbox, so none has arrived yet.
     if let Some(fetches) = state.deferred.fetches() {

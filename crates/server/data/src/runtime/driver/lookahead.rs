@@ -12,7 +12,7 @@
 //! Invariants:
 //! - entries stand for complete frames in the order in which they will be served, starting with the
 //!   next one;
-//! - keys behind a request that is not about a document are announced only after that request is
+//! - keys after a request that is not about a document are announced only after that request is
 //!   served, because it may change what keys mean;
 //! - nothing is allocated, changed or reordered.
 //!
@@ -56,7 +56,7 @@ impl Entry {
         ITEM_HEAD_BYTES + usize::from(self.key_bytes)
     }
 
-    /// The document's key in what was received behind the first `served_bytes` of the turn.
+    /// The document's key in what was received after the first `served_bytes` of the turn.
     fn document<'a>(&self, received: &'a [u8], served_bytes: usize) -> Option<DocKey<'a>> {
         let at = (self.key_at? as usize).checked_sub(served_bytes)?;
         let key = received.get(at..at + usize::from(self.key_bytes))?;
@@ -78,12 +78,12 @@ pub(super) struct Lookahead<'s> {
     /// Bytes of the requests that were served, and of the announced ones that are not yet.
     served_bytes: usize,
     ahead_bytes: usize,
-    /// The last announced request has no complete request behind it, or it must be served before
+    /// The last announced request has no complete request after it, or it must be served before
     /// the meaning of later keys is known.
     is_exhausted: bool,
     /// Approximate size of recently read values, in bytes.
     value_bytes: usize,
-    /// Decodes the command behind the announced ones of a client of the text protocol.
+    /// Decodes the command after the announced ones of a client of the text protocol.
     decoder: Decoder,
 }
 

@@ -27,7 +27,7 @@ use crate::limits::{
     UNRESERVED_REQUEST_BYTES_MAX,
 };
 
-/// Bytes behind a data block.
+/// Bytes after a data block.
 const END_BYTES: usize = 2;
 
 const _: () = assert!(
@@ -342,7 +342,7 @@ fn store_of(line: &[u8]) -> Option<Store<'_>> {
 }
 
 /// Makes the connection wait until the document of `command` is fetched. Fetches documents for the
-/// commands behind it as well.
+/// commands after it as well.
 fn wait_for_fetch(
     id: ConnectionId,
     state: &mut ConnectionState,

@@ -1,7 +1,7 @@
 //! The header by which a balancer names its client, at the very beginning of a connection.
 //!
 //! Owns: when a connection has such a header, and what happens without one. Invariants: nothing is
-//! served, and no TLS spoken, before the header is complete; no byte behind the header is taken
+//! served, and no TLS spoken, before the header is complete; no byte after the header is taken
 //! from the socket, so that a TLS handshake finds its first byte; a header that is not complete
 //! stays in the kernel, so it costs the server no memory.
 //!

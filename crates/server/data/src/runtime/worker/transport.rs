@@ -18,8 +18,8 @@ use oribi_tls::{SealedBytes, Session};
 
 use crate::runtime::driver::ConnectionDriver;
 
-/// Bytes received at once while small requests arrive: two records, whose content fits the room
-/// that an input block has behind part of a frame.
+/// Bytes received at once while small requests arrive: two records, whose content fits the space
+/// that an input block has after part of a frame.
 const RECEIVE_BYTES: usize = 32 * 1024;
 
 /// The same while a large value is received straight into its item.
@@ -62,7 +62,7 @@ pub(super) struct TlsBlocks {
 pub(super) struct TlsReadResult {
     /// Sealed bytes; 0 for the end of the stream.
     pub received: usize,
-    /// Sealed bytes that the buffer had room for.
+    /// Sealed bytes that the buffer had space for.
     pub room: usize,
     pub opened: usize,
 }

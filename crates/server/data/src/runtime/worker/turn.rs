@@ -162,7 +162,7 @@ fn serve(
     Ok(progress)
 }
 
-/// True while a few short answers may wait for those of the requests behind them. Between large
+/// True while a few short answers may wait for those of the requests after them. Between large
 /// values each request arrives in its own read, and a system call for every 24-byte answer would
 /// cost more than the rest of serving it. With small requests, one read delivers many of them, and
 /// their answers go out at once.

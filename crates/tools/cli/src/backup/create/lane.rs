@@ -155,7 +155,7 @@ impl BackupLane {
         self.segment.has_news() && self.last_cut.elapsed() >= CUT_INTERVAL
     }
 
-    /// Has everything so far made durable; `token` is the stream's behind it.
+    /// Has everything so far made durable; `token` is the stream's after it.
     async fn cut(&mut self, token: &ChangeToken) -> anyhow::Result<()> {
         self.last_cut = Instant::now();
         if !self.segment.has_news() {

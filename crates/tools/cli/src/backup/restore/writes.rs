@@ -1,7 +1,7 @@
 //! Versions on their way to a bucket, in batches of quiet requests.
 //!
 //! A server answers a quiet request only to refuse it, so a batch costs one answer: that to the
-//! NOOP behind it, on each connection that the batch used. A few batches are in flight. A version
+//! NOOP after it, on each connection that the batch used. A few batches are in flight. A version
 //! that is the same or newer there is a refusal that counts as done.
 //!
 //! Any other refusal, and a connection that ends, lead to the slow way: what is in flight is waited
@@ -115,7 +115,7 @@ struct Link {
 /// Versions that are confirmed together.
 #[derive(Default)]
 struct Batch {
-    /// Number of the first one, and the one behind the last.
+    /// Number of the first one, and the one after the last.
     first: u64,
     end: u64,
     bytes: usize,
@@ -375,7 +375,7 @@ impl RestoreWrites {
     }
 }
 
-/// Takes the answers up to that of the NOOP behind the batch. An error means that the connection is
+/// Takes the answers up to that of the NOOP after the batch. An error means that the connection is
 /// of no use any more.
 async fn confirm(
     connection: &mut Connection,

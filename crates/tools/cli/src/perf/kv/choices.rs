@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::operation::{Draw, OperationKind, OperationSource};
+use super::operation::{OperationGenerator, OperationKind, OperationSource};
 use super::options::KvArgs;
 use crate::perf::key_choice::{KeyChoice, generator, share};
 
@@ -29,10 +29,11 @@ pub fn write(args: &KvArgs, path: &Path) -> anyhow::Result<()> {
 }
 
 fn write_turns(args: &KvArgs, each: u64, out: &mut impl Write) -> std::io::Result<()> {
-    let mut draws: Vec<Draw> = (0..args.workers()).map(|number| draw(args, number)).collect();
+    let mut workers: Vec<OperationGenerator> =
+        (0..args.workers()).map(|number| operations_of(args, number)).collect();
     for _ in 0..each / u64::from(args.batch_size) {
-        for draw in &mut draws {
-            for operation in (0..args.batch_size).map_while(|_| draw.next(0)) {
+        for operations in &mut workers {
+            for operation in (0..args.batch_size).map_while(|_| operations.next(0)) {
                 let is_write = u64::from(operation.kind == OperationKind::Set);
                 out.write_all(&(operation.index << 1 | is_write).to_le_bytes())?;
             }
@@ -41,17 +42,17 @@ fn write_turns(args: &KvArgs, each: u64, out: &mut impl Write) -> std::io::Resul
     Ok(())
 }
 
-/// As a worker of this number draws.
-fn draw(args: &KvArgs, number: usize) -> Draw {
+/// The same operations as those of the worker with this number.
+fn operations_of(args: &KvArgs, number: usize) -> OperationGenerator {
     let mine = share(args.items, number, args.workers());
     let mine = if mine.is_empty() { 0..args.items } else { mine };
     let choice = KeyChoice::new(args.popularity(), args.items, mine);
-    Draw {
+    OperationGenerator {
         source: OperationSource::Mixed { choice, set_pct: args.set_pct },
         // Limited to far less than this type holds.
         collections: args.collections().len() as u16,
         sizes: args.min_size as usize..=args.max_size as usize,
-        generator: generator(args.random_seed, number),
+        random: generator(args.random_seed, number),
         versions: 0,
     }
 }

@@ -110,7 +110,7 @@ pub fn digits_of(items: u64) -> usize {
     items.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// Writes two digits, or the last of them where there is room for one: the first pair of an odd
+/// Writes two digits, or the last of them where there is space for one: the first pair of an odd
 /// number of digits.
 #[inline]
 fn put_pair(pair: &mut [u8], digits: usize) {

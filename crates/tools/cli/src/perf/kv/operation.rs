@@ -1,4 +1,4 @@
-//! One operation of the load, and where the operations of a worker come from.
+//! One operation of the load, and the generator of a worker's operations.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -49,21 +49,21 @@ pub enum OperationSource {
     },
 }
 
-/// Draws operations: the source, and what all sources need.
+/// Generates the operations of one worker, by its source.
 #[derive(Clone, Debug)]
-pub struct Draw {
-    /// Where operations come from.
+pub struct OperationGenerator {
     pub source: OperationSource,
     /// Number of collections; at least 1.
     pub collections: u16,
     /// Smallest and largest value.
     pub sizes: RangeInclusive<usize>,
-    pub generator: KeyGenerator,
-    /// Writes drawn so far.
+    /// Source of random numbers.
+    pub random: KeyGenerator,
+    /// Writes generated so far.
     pub versions: u32,
 }
 
-impl Draw {
+impl OperationGenerator {
     /// The next operation, due at `due_ns`; `None` once everything is populated.
     #[inline]
     pub fn next(&mut self, due_ns: u64) -> Option<KvOperation> {
@@ -72,21 +72,21 @@ impl Draw {
                 if left.is_empty() {
                     return None;
                 }
-                let drawn = (OperationKind::Set, left.start, *collection);
+                let chosen = (OperationKind::Set, left.start, *collection);
                 *collection += 1;
                 if *collection == self.collections {
                     *collection = 0;
                     left.start += 1;
                 }
-                drawn
+                chosen
             }
             OperationSource::Mixed { choice, set_pct } => {
-                let is_set = self.generator.random_range(0..100) < *set_pct;
+                let is_set = self.random.random_range(0..100) < *set_pct;
                 let collection = match self.collections {
                     1 => 0,
-                    many => self.generator.random_range(0..many),
+                    many => self.random.random_range(0..many),
                 };
-                let index = choice.next(&mut self.generator);
+                let index = choice.next(&mut self.random);
                 (if is_set { OperationKind::Set } else { OperationKind::Get }, index, collection)
             }
         };
@@ -101,7 +101,7 @@ impl Draw {
     fn next_value(&mut self) -> (u32, u32) {
         self.versions = self.versions.wrapping_add(1);
         let (min, max) = (*self.sizes.start(), *self.sizes.end());
-        let bytes = if min == max { min } else { self.generator.random_range(min..=max) };
+        let bytes = if min == max { min } else { self.random.random_range(min..=max) };
         // Sizes are limited to far less than this type holds.
         (bytes as u32, self.versions)
     }
@@ -114,34 +114,34 @@ mod tests {
     use super::*;
     use crate::perf::key_choice::{Popularity, generator};
 
-    fn draw(source: OperationSource, collections: u16) -> Draw {
-        Draw { source, collections, sizes: 10..=20, generator: generator(1, 0), versions: 0 }
+    fn generate(source: OperationSource, collections: u16) -> OperationGenerator {
+        let random = generator(1, 0);
+        OperationGenerator { source, collections, sizes: 10..=20, random, versions: 0 }
     }
 
     #[test]
     fn population_writes_each_document_once() {
-        let mut draw = draw(OperationSource::Population { left: 5..8, collection: 0 }, 2);
-        let drawn: Vec<KvOperation> = std::iter::from_fn(|| draw.next(0)).collect();
-        let places: Vec<_> = drawn.iter().map(|op| (op.index, op.collection)).collect();
+        let mut operations = generate(OperationSource::Population { left: 5..8, collection: 0 }, 2);
+        let all: Vec<KvOperation> = std::iter::from_fn(|| operations.next(0)).collect();
+        let places: Vec<_> = all.iter().map(|op| (op.index, op.collection)).collect();
         assert_eq!(places, [(5, 0), (5, 1), (6, 0), (6, 1), (7, 0), (7, 1)]);
         assert!(
-            drawn
-                .iter()
+            all.iter()
                 .all(|op| op.kind == OperationKind::Set && (10..=20).contains(&op.value_bytes))
         );
-        assert_eq!(drawn.iter().map(|op| op.version).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(all.iter().map(|op| op.version).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]
     fn the_share_of_writes_is_as_asked_for() {
         for set_pct in [0, 20, 100] {
             let choice = KeyChoice::new(Popularity::Uniform, 100, 0..100);
-            let mut draw = draw(OperationSource::Mixed { choice, set_pct }, 3);
-            let drawn: Vec<KvOperation> = (0..50_000).map(|_| draw.next(0).unwrap()).collect();
-            let sets = drawn.iter().filter(|op| op.kind == OperationKind::Set).count() as f64;
+            let mut operations = generate(OperationSource::Mixed { choice, set_pct }, 3);
+            let all: Vec<KvOperation> = (0..50_000).map(|_| operations.next(0).unwrap()).collect();
+            let sets = all.iter().filter(|op| op.kind == OperationKind::Set).count() as f64;
             let expected = f64::from(set_pct) / 100.0;
             assert!((sets / 50_000.0 - expected).abs() < 0.01, "{sets}");
-            let first = drawn.iter().filter(|op| op.collection == 0).count() as f64;
+            let first = all.iter().filter(|op| op.collection == 0).count() as f64;
             assert!((first / 50_000.0 - 1.0 / 3.0).abs() < 0.02, "{first}");
         }
     }

@@ -1,7 +1,7 @@
 //! A connection of the load, in the protocol that was asked for.
 //!
 //! Both kinds queue requests, send them together, and hand out one [`KvAnswer`] per operation. The
-//! load above them is the same: it draws, retries, verifies and counts without knowing the
+//! load above them is the same: it generates, retries, verifies and counts without knowing the
 //! protocol. [`text`] has both text protocols.
 
 pub mod answer;

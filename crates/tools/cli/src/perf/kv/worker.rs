@@ -1,8 +1,8 @@
 //! A worker: one connection to each node, one batch in flight, until the phase is over.
 //!
-//! It draws a batch of operations, encodes each into the connection of its vbucket, sends them all,
-//! takes all answers, and starts again. Operations to retry come first in the next batch, after a
-//! pause. It owns everything that it touches per operation.
+//! It generates a batch of operations, encodes each into the connection of its vbucket, sends them
+//! all, takes all answers, and starts again. Operations to retry come first in the next batch,
+//! after a pause. It owns everything that it touches per operation.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use oribi_types::Vbid;
 use super::cluster::{self, Discovery, Routes};
 use super::key::KeyField;
 use super::link::{AnswerChecker, KvLink};
-use super::operation::{Draw, KvOperation, OperationSource};
+use super::operation::{KvOperation, OperationGenerator, OperationSource};
 use super::options::KvArgs;
 use super::pace::RequestPace;
 use super::request::{Address, RequestEncoder};
@@ -111,9 +111,9 @@ struct Worker {
     recorder: Rc<RefCell<Recorder>>,
     keys: Vec<KeyField>,
     encoder: RequestEncoder,
-    draw: Draw,
+    operations: OperationGenerator,
     pace: RequestPace,
-    /// Operations that are still to be drawn in this phase.
+    /// Operations that are still to come in this phase.
     left: u64,
     /// Operations to be tried again.
     again: Vec<KvOperation>,
@@ -134,12 +134,12 @@ impl Worker {
             Some(config) => Routes::by_map(config, &[])?,
         };
         let source = OperationSource::Population { left: 0..0, collection: 0 };
-        let draw = Draw {
+        let operations = OperationGenerator {
             source,
             // Limited to far less than this type holds.
             collections: shared.keys.len() as u16,
             sizes: values.sizes().clone(),
-            generator: generator(args.random_seed, number),
+            random: generator(args.random_seed, number),
             versions: 0,
         };
         let durability = args.durability.into();
@@ -157,7 +157,7 @@ impl Worker {
             recorder,
             keys: shared.keys.clone(),
             encoder,
-            draw,
+            operations,
             pace: RequestPace::unlimited(),
             left: 0,
             again: Vec::new(),
@@ -191,7 +191,7 @@ impl Worker {
         let workers = args.workers();
         let mine = share(args.items, self.number, workers);
         self.left = u64::MAX;
-        self.draw.source = match phase {
+        self.operations.source = match phase {
             Phase::Population => OperationSource::Population { left: mine, collection: 0 },
             Phase::Load => {
                 self.left = args.operations_per_worker().unwrap_or(u64::MAX);
@@ -240,7 +240,7 @@ impl Worker {
     /// Draws a batch and queues its requests; returns how many operations it has.
     fn fill(&mut self) -> usize {
         let batch_size = self.shared.args.batch_size as usize;
-        let answer_bytes = *self.draw.sizes.end();
+        let answer_bytes = *self.operations.sizes.end();
         let now_ns = self.pace.now_ns();
         let (mut queued, mut bytes) = (0, 0);
         while queued < batch_size && bytes < BATCH_BYTES_MAX {
@@ -262,7 +262,7 @@ impl Worker {
             return None;
         }
         let due_ns = self.pace.take(now_ns)?;
-        let operation = self.draw.next(due_ns)?;
+        let operation = self.operations.next(due_ns)?;
         self.left -= 1;
         Some(operation)
     }

@@ -121,7 +121,7 @@ fn fill(
 impl Cell {
     fn of(column: &ColumnSchema) -> Cell {
         let precision = u32::from(column.type_attributes().precision.unwrap_or(38));
-        // Ten to the power of 38 has room in 127 bits, and the narrower types have fewer digits.
+        // Ten to the power of 38 has space in 127 bits, and the narrower types have fewer digits.
         let unscaled_max = 10i128.pow(precision.min(38)) - 1;
         match column.data_type() {
             DataType::Bool => Cell::Bool,
@@ -145,7 +145,7 @@ impl Cell {
 
 #[cfg(test)]
 mod tests {
-    //! Columns are told apart; what ends up in rows is tested against the other tool.
+    //! Columns are distinguished; what ends up in rows is tested against the other tool.
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Lays out a [`StatsView`]: lists, tables where they fit, columns where they do not.
 //!
 //! Things that have the same figures are rows of one table if it fits the width. If not, each gets
-//! a heading and its figures in as many columns as there is room for.
+//! a heading and its figures in as many columns as there is space for.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, Table};

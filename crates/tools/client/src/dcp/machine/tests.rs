@@ -30,7 +30,7 @@ impl Copy {
         self.versions.iter().filter_map(|(key, v)| Some((key.clone(), newest(v)?))).collect()
     }
 
-    /// Reads documents again that changed behind `seqno`, as an application does.
+    /// Reads documents again that changed after `seqno`, as an application does.
     fn read_again_behind(&mut self, seqno: Seqno, producer: &ProducerModel) {
         let present = producer.state_at(seqno);
         for (key, versions) in &mut self.versions {

@@ -105,7 +105,7 @@ fn a_copy_is_as_noted() {
     }
 }
 
-/// A segment that was begun behind the note is found, and the copy continues with what there is.
+/// A segment that was begun after the note is found, and the copy continues with what there is.
 #[test]
 fn a_newer_segment_means_beginning_again() {
     let mut scene = Scene::new();
@@ -130,7 +130,7 @@ fn a_segment_of_the_same_name_is_another_one() {
 }
 
 /// A frame that was noted and then cut off is not joined with what is written in its place. The
-/// zeros behind a noted frame may be cut off.
+/// zeros after a noted frame may be cut off.
 #[test]
 fn what_was_noted_must_still_be_there() {
     for (cut, is_copied) in [(0, true), (8, false), (5000, false)] {

@@ -107,7 +107,7 @@ fn consumers_without_snappy_get_inflated_documents() {
     assert_eq!(datatype, JSON);
     assert!(value == long());
 
-    // Attributes are never compressed alone, so the body behind them is inflated.
+    // Attributes are never compressed alone, so the body after them is inflated.
     writer.tag(b"k");
     for features in [&CONSUMER[..], &PLAIN_CONSUMER] {
         let (value, datatype) = writer.consumer(features, 1 | INCLUDE_XATTRS).last_mutation(b"k");

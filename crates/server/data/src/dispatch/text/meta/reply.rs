@@ -19,7 +19,7 @@ pub(super) struct MetaReply {
     pub flags: u32,
     /// Absolute, 0 for none, before the command.
     pub expiry: u32,
-    /// The expiry that the command gives a document by `T`: shown behind this flag.
+    /// The expiry that the command gives a document by `T`: shown after this flag.
     pub touched: Option<u32>,
     /// The same by `N`, for a document that the command creates.
     pub vivified: Option<u32>,

@@ -216,7 +216,7 @@ pub(super) fn count_request<'a>(meta: &Meta<'_>, key: &'a [u8]) -> TranslatedReq
     TranslatedRequest::new(opcode, key).with_extras(extras.encode()).with_cas(meta.cas.unwrap_or(0))
 }
 
-/// A counter behind an `ma`.
+/// A counter after an `ma`.
 struct TextCounter {
     value: u64,
     shown: MetaReply,

@@ -9,7 +9,7 @@ use oribi_protocol::status::Status;
 /// Longest line: a key, two numbers and flags, or a reason in words.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// The two bytes behind a line and behind a document.
+/// The two bytes after a line and after a document.
 pub const END: &[u8] = b"\r\n";
 
 /// A line, without its end.
@@ -74,7 +74,7 @@ fn status(status: Status, flags: &[u8]) -> AnswerLine<'static> {
     AnswerLine::Status { status, opaque: opaque(flags) }
 }
 
-/// The status behind the reason of a `SERVER_ERROR`.
+/// The status after the reason of a `SERVER_ERROR`.
 fn server_error(reason: &[u8]) -> Status {
     if reason.starts_with(b"out of memory") {
         return Status::Enomem;
@@ -87,7 +87,7 @@ fn server_error(reason: &[u8]) -> Status {
     named.unwrap_or(Status::Einternal)
 }
 
-/// The first word and what stands behind the space after it.
+/// The first word and what stands after the space after it.
 #[inline]
 fn split(line: &[u8]) -> (&[u8], &[u8]) {
     match line.iter().position(|byte| *byte == b' ') {

@@ -3,7 +3,7 @@
 //! Invariant: the buffer grows only when what is unread fills it, so it holds at most twice the
 //! longest answer and one receive. Its memory is kept.
 
-/// Least room that a receive gets.
+/// Least space that a receive gets.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
 /// See the module text.
@@ -42,7 +42,7 @@ impl AnswerBuffer {
         &mut self.bytes[self.end..]
     }
 
-    /// Takes note of so many bytes in the room.
+    /// Takes note of so many bytes in the space.
     pub fn commit(&mut self, count: usize) {
         self.end += count;
         assert!(self.end <= self.bytes.len(), "only as much is received as there is room for");
