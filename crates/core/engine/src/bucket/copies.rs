@@ -91,8 +91,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// Flushes until the store is not inside of a snapshot that memory has to its end: a backfill of
-    /// the new active would take that for a moment of the history.
+    /// Flushes until the store is not inside of a snapshot that memory has to its end: a backfill
+    /// of the new active would take that for a moment of the history.
     pub(super) fn flush_part(&self, vbid: Vbid, vbucket: &VBucket) -> Result<(), CopyRoleError> {
         for _ in 0..FLUSH_STEPS_MAX {
             if !vbucket.has_unflushed_part() {

@@ -1,4 +1,4 @@
-//! Durable writes that wait for the store: what other requests see meanwhile.
+//! Durable writes that wait for the store: what other requests see until then.
 
 use std::sync::Arc;
 

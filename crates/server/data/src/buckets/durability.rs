@@ -58,7 +58,7 @@ impl DurableMajority {
 
     /// The bucket asks for `replicas` copies besides the active one.
     pub(super) fn set_replicas(&self, replicas: u8) {
-        self.0.store((replicas + 1) / 2 + 1, Ordering::Relaxed);
+        self.0.store(replicas.div_ceil(2) + 1, Ordering::Relaxed);
     }
 }
 

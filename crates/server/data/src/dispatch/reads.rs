@@ -140,8 +140,9 @@ pub(super) fn get_meta<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     Ok(HandlerReply::Extras { cas, extras })
 }
 
-/// ObserveSeqno: how far a vbucket, or a copy of it, is persisted. A client that names an earlier history of the
-/// vbucket also learns where that history ended, and so which of its writes may be lost.
+/// ObserveSeqno: how far a vbucket, or a copy of it, is persisted. A client that names an earlier
+/// history of the vbucket also learns where that history ended, and so which of its writes may be
+/// lost.
 pub(super) fn observe_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     const NO_UUID: Rejection =
         Rejection::Because(Status::Einval, "the value is the vbucket's UUID, eight bytes");

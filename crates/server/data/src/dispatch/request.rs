@@ -165,9 +165,9 @@ impl<'a> Request<'a> {
         level.needs_persistence()
     }
 
-    /// Refuses a durable write that the copies of its vbucket cannot acknowledge, and one that would
-    /// wait for the store when too many writes of the connection already do. Handlers call this
-    /// before the write.
+    /// Refuses a durable write that the copies of its vbucket cannot acknowledge, and one that
+    /// would wait for the store when too many writes of the connection already do. Handlers call
+    /// this before the write.
     #[inline(always)]
     pub fn admit_durable(&mut self) -> Result<(), Rejection> {
         if self.infos.durability.is_some() { self.admit_level() } else { Ok(()) }

@@ -132,7 +132,7 @@ fn copies_answer_observations() {
 // Compat (Differences): Durability with replicas
 // A single node acknowledged "majority" for copies that had not seen the write.
 #[test]
-fn durable_writes_without_enough_copies_are_impossible() {
+fn durable_writes_with_replicas_are_impossible() {
     let mut client = Client::modern();
     assert_eq!(client.set(b"k", b"1").status, Status::Success);
     client.harness.bucket().set_replicas(1);
