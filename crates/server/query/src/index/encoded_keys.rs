@@ -41,7 +41,7 @@ type KeysResult<T> = Result<T, InsertRejection>;
 pub struct EvaluationLimits<'a> {
     /// The budget of the index.
     pub memory: &'a dyn MemoryBudget,
-    /// Ends the evaluation.
+    /// Set by another thread, it ends the evaluation.
     pub cancelled: Option<&'a AtomicBool>,
 }
 
@@ -69,7 +69,7 @@ struct Evaluation<'e> {
     rt: &'e Runtime<'e>,
     memory: &'e EvaluationMemory<'e>,
     limits: &'e EvaluationLimits<'e>,
-    /// For the entries.
+    /// Reserved for the entries that are collected.
     kept: RefCell<GrowingMemory>,
 }
 
