@@ -51,6 +51,8 @@ pub struct BucketSample {
     pub fetched: u64,
     /// Part of the documents whose values are in memory, in per cent.
     pub resident_percent: u64,
+    /// Documents whose values are compressed in memory.
+    pub dense: u64,
     /// Change streams, each of one vbucket.
     pub streams: u64,
     /// Changes that they have still to send.
@@ -132,6 +134,7 @@ impl BucketSample {
             b"ep_queue_size" => &mut self.queue_items,
             b"ep_total_persisted" => &mut self.persisted,
             b"ep_bg_fetched" => &mut self.fetched,
+            b"ep_dense_num" => &mut self.dense,
             b"vb_active_perc_mem_resident" => &mut self.resident_percent,
             _ => return,
         };

@@ -191,7 +191,7 @@ const fn column(name: &'static str, width: u16, rank: u8) -> ScreenColumn {
     ScreenColumn { name, width, rank }
 }
 
-const BUCKET_COLUMNS: [ScreenColumn; 14] = [
+const BUCKET_COLUMNS: [ScreenColumn; 15] = [
     column("bucket", 14, 0),
     column("op/s", 9, 1),
     column("get/s", 9, 6),
@@ -206,6 +206,7 @@ const BUCKET_COLUMNS: [ScreenColumn; 14] = [
     column("persist/s", 9, 10),
     column("streams", 7, 12),
     column("lag", 9, 13),
+    column("dense", 9, 14),
 ];
 
 fn bucket_cells(model: &TopModel) -> impl ExactSizeIterator<Item = Vec<String>> + '_ {
@@ -226,6 +227,7 @@ fn bucket_cells(model: &TopModel) -> impl ExactSizeIterator<Item = Vec<String>> 
             count(row.persisted_rate),
             HumanCount(sample.streams).to_string(),
             HumanCount(sample.stream_lag).to_string(),
+            HumanCount(sample.dense).to_string(),
         ]
     })
 }

@@ -23,11 +23,9 @@ pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket, stats: &Bucket
     writer.number("ep_storedval_size", memory.item_bytes);
     writer.number("ep_item_num", stats.items + stats.tombstones);
     writer.number("ep_tombstones", stats.tombstones);
-    writer.number("ep_dense_num", memory.dense.values);
     writer.number("ep_dense_plain_bytes", memory.dense.plain_bytes);
     writer.number("ep_dense_bytes", memory.dense.dense_bytes);
     writer.number("ep_dense_compressions", memory.compressions);
-    writer.number("ep_dense_inflations", memory.dense.inflations);
     writer.number("ep_dense_dictionaries", memory.dense.dictionaries);
     writer.number("ep_dense_dictionary_bytes", memory.dictionary_bytes);
     writer.number("ep_num_pager_runs", memory.pager_runs);
@@ -72,6 +70,8 @@ fn write_residency(writer: &mut StatWriter<'_>, memory: &MemoryStats) {
     writer.number("vb_active_perc_mem_resident", memory.resident_percent() as u64);
     writer.number("vb_active_auto_delete_count", memory.nru_deletions);
     writer.number("ep_num_non_resident", memory.items_evicted);
+    writer.number("ep_dense_num", memory.dense.values);
+    writer.number("ep_dense_inflations", memory.dense.inflations);
     writer.number("ep_num_value_ejects", memory.evictions);
     writer.number("ep_bg_fetched", fetched(memory));
 }

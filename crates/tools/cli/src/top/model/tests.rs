@@ -23,6 +23,7 @@ pub fn sample(start: Instant, seconds: u64) -> TopSample {
         persisted: 900 * speed * seconds,
         fetched: 30 * speed * seconds,
         resident_percent: 40 + 10 * speed,
+        dense: 1000 * speed,
         streams: 64 * speed,
         stream_lag: 5 * speed,
         collections: vec![

@@ -39,7 +39,7 @@ fn everything_is_on_one_screen() {
         "fetched/s               90    persisted/s               2,700                                                        ███",
         "binary/s            12,480    text + meta/s          500 + 20                                                        ███",
         "streams                192    stream lag                   15                                                        ███",
-        "… no room for streams, lag",
+        "… no room for streams, lag, dense",
         "bucket              op/s     get/s     set/s   hits         items     memory  quota in mem  fetch/s     queue persist/s",
         "beta               8,005     6,000     2,000  90.0%        24,690  32.00 MiB   3.1%    60%       60        17     1,800",
         "alpha              4,005     3,000     1,000  90.0%        12,345  64.00 MiB   6.2%    50%       30        17       900",
@@ -78,7 +78,7 @@ fn eighty_columns_name_the_hidden_columns() {
         assert_eq!(line, expected);
     }
     let rest = [
-        "… no room for set/s, hits, in mem, fetch/s, persist/s, streams, lag",
+        "… no room for set/s, hits, in mem, fetch/s, persist/s, streams, lag, dense",
         "bucket              op/s     get/s         items     memory  quota     queue",
         "beta               8,005     6,000        24,690  32.00 MiB   3.1%        17",
         "alpha              4,005     3,000        12,345  64.00 MiB   6.2%        17",
