@@ -7,9 +7,8 @@
 //! 2. Dictionaries are counted in the quota before they are used, and have at most a part of it.
 //! 3. Only clean versions become dense, so queue, flusher and store have plain values only.
 //!
-//! The item pager compresses ([`DenseCompressor`]) on its thread; readers inflate on theirs.
+//! The item pager compresses on its thread; readers inflate on theirs.
 
-mod compressor;
 mod dictionary;
 mod training;
 
@@ -21,9 +20,10 @@ use oribi_types::CollectionId;
 pub use oribi_types::policy::MemoryTier;
 use parking_lot::Mutex;
 
-pub(crate) use compressor::DenseCompressor;
 pub use dictionary::{DenseError, DictionaryName};
-pub(crate) use dictionary::{Dictionary, count_value, release_value, with_inflated};
+pub(crate) use dictionary::{
+    Dictionary, DictionaryEncoder, count_value, release_value, with_inflated,
+};
 pub(crate) use training::Samples;
 
 /// Dictionaries have at most this part of the quota, and a bucket at most so many.
@@ -91,8 +91,21 @@ impl DenseTier {
         self.compressions.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn count_compression(&self) {
+        self.compressions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn dictionaries(&self) -> &Mutex<Vec<Arc<Dictionary>>> {
+        &self.dictionaries
+    }
+
+    /// Where the bytes of dictionaries are counted.
+    pub(crate) fn account(&self) -> &Arc<AtomicU64> {
+        &self.bytes
+    }
+
     /// True when one more dictionary fits its bounds.
-    fn has_place(&self, quota_bytes: u64) -> bool {
+    pub(crate) fn has_place(&self, quota_bytes: u64) -> bool {
         let bytes = self.dictionary_bytes() + DICTIONARY_BYTES;
         self.dictionaries.lock().len() < DICTIONARIES_MAX
             && bytes <= quota_bytes / DICTIONARIES_PART
@@ -116,7 +129,7 @@ impl DenseTier {
     }
 
     /// Lets go of dictionaries that no value names and for which `is_current` says no.
-    fn retire_unused(&self, is_current: impl Fn(&Dictionary) -> bool) {
+    pub(crate) fn retire_unused(&self, is_current: impl Fn(&Dictionary) -> bool) {
         self.dictionaries.lock().retain(|dictionary| {
             let is_gone = !is_current(dictionary) && dictionary.retire_unused();
             if is_gone {

@@ -286,7 +286,7 @@ impl Item {
         self.is_deleted() && self.optional_at(HAS_FLAGS).is_some() && self.flags() == 0
     }
 
-    /// True for a document whose plain value is not in the block: it is dense, or in the store only.
+    /// True for a document whose plain value is not in the block: dense, or in the store only.
     pub fn is_evicted(&self) -> bool {
         self.header().kind & EVICTED != 0
     }

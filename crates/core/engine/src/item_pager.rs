@@ -7,13 +7,15 @@
 //! and one that was never used none. There is no list to keep in order and nothing to lock on a
 //! read. A cache also spares the documents that were written last ([`NewestDocuments`]).
 //!
-//! With the dense tier, cold values become dense first ([`crate::dense`]). Cold documents are evicted
-//! once the hand has gone round since the run began, or when memory is nearly at the quota.
+//! With the dense tier, cold values become dense first ([`crate::dense`]). Cold documents are
+//! evicted once the hand has gone round since the run began, or when memory is nearly at the quota.
 //!
 //! Eviction begins when memory is above the high watermark and continues until it is at the low
 //! one. When a whole round has met no document that can ever be evicted, writes get "no memory"
 //! instead of "try again". Called by the pager's thread, and by fetchers before they read above the
 //! quota.
+
+mod compressor;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,12 +24,15 @@ use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 use crate::core::Core;
-use crate::dense::{DenseCompressor, MemoryTier};
+use crate::dense::MemoryTier;
 use crate::hash_table::ScanCursor;
+use crate::item::ItemRef;
 use crate::memory::MemoryStats;
 use crate::newest_documents::{NewestDocuments, SpareLimit};
 use crate::tasks::{StepClock, Task};
-use crate::vbucket::{Sweep, SweepReport};
+use crate::vbucket::{Densify, Sweep, SweepReport};
+
+use compressor::DenseCompressor;
 
 /// Groups under one hold of a table's lock: at most 224 documents, each a cache miss, so some
 /// twenty microseconds.
@@ -219,11 +224,13 @@ fn sweep_slice(core: &Core, state: &mut State, now: Timestamp) -> (SweepReport, 
         || state.vbuckets_of_run > vbuckets.len()
         || memory.used_bytes() > memory.backfill_threshold_bytes();
     let State { hand, newest, dense, .. } = state;
-    let dense = is_on.then_some(dense);
+    let tier = memory.dense();
+    let mut densified = |item: &ItemRef| dense.densified(tier, item);
+    let densify: Option<&mut Densify<'_>> = if is_on { Some(&mut densified) } else { None };
     debug_assert!(hand.vbucket < vbuckets.len(), "the hand is at a vbucket");
     let vbucket = &vbuckets[hand.vbucket % vbuckets.len()];
     let policy = memory.policy();
-    let sweep = Sweep { policy, groups: GROUPS_PER_SLICE, newest, dense, may_evict };
+    let sweep = Sweep { policy, groups: GROUPS_PER_SLICE, newest, densify, may_evict };
     let (report, is_passed) = vbucket.sweep(&core.context(now), sweep, &mut hand.cursor);
     if is_passed {
         hand.vbucket = (hand.vbucket + 1) % vbuckets.len();

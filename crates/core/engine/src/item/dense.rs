@@ -65,7 +65,7 @@ impl Header {
 
 impl Item {
     /// True when the block has the value in its dense form. Such an item is also
-    /// [`Item::is_evicted`], because nothing but [`Item::to_plain`] shows its value.
+    /// [`Item::is_evicted`], because only [`ItemRef::to_plain`] shows its value.
     #[inline]
     pub fn is_dense(&self) -> bool {
         self.header().is_dense()

@@ -1,7 +1,7 @@
 //! Dense values of a vbucket for readers and writers.
 //!
 //! Owns: where an operation that needs a value gets it when the version in the table has none in
-//! plain: inflated, or by a fetch. A reader gets a copy of its own; the dense version stays in the
+//! plain: inflated, or by a fetch. A reader gets a separate copy; the dense version stays in the
 //! table, unless it is hot again and memory allows to keep the copy there. A writer gets the copy
 //! in the table, because it replaces exactly the version that it has seen. A damaged dense value is
 //! reported and fetched from the store, which has it too; without a store the operation fails.

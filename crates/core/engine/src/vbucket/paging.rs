@@ -17,10 +17,12 @@ use super::context::Context;
 use super::locks::Claim;
 use super::stats::HistoryEnds;
 use crate::attributes::tombstone;
-use crate::dense::DenseCompressor;
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
 use crate::newest_documents::NewestDocuments;
+
+/// Makes the dense form of a version, if it has one that is new.
+pub(crate) type Densify<'a> = dyn FnMut(&ItemRef) -> Option<ItemRef> + 'a;
 
 /// How one slice chooses its victims.
 pub(crate) struct Sweep<'a> {
@@ -30,7 +32,7 @@ pub(crate) struct Sweep<'a> {
     /// Documents that a cache spares.
     pub(crate) newest: &'a mut NewestDocuments,
     /// Makes cold values dense, while the tier is on.
-    pub(crate) dense: Option<&'a mut DenseCompressor>,
+    pub(crate) densify: Option<&'a mut Densify<'a>>,
     /// What is cold and cannot become dense may be evicted.
     pub(crate) may_evict: bool,
 }
@@ -72,8 +74,7 @@ impl VBucket {
             .lock()
             .pick(cursor, groups, |item| self.is_victim(&mut sweep, item, &mut report));
         for victim in victims {
-            let tier = context.memory.dense();
-            let dense = sweep.dense.as_mut().and_then(|dense| dense.densified(tier, &victim));
+            let dense = sweep.densify.as_mut().and_then(|densify| densify(&victim));
             if let Some(dense) = dense {
                 let is_dense = self.replace(context, victim, Successor::Copy(dense));
                 report.densified += u64::from(is_dense);
@@ -131,7 +132,7 @@ impl VBucket {
         }
         if sweep.policy == EvictionPolicy::Nru && sweep.newest.spares(item.cas()) {
             // Spared from eviction, not from compression.
-            return sweep.dense.is_some() && !item.is_evicted() && item.frequency() == 0;
+            return sweep.densify.is_some() && !item.is_evicted() && item.frequency() == 0;
         }
         let was_used = item.frequency() > 0;
         debug_assert!(!item.is_deleted(), "a tombstone is not aged");

@@ -1,4 +1,4 @@
-//! Cold values stay in memory in a dense form before they are evicted, and nobody sees it.
+//! Cold values stay in memory in a dense form before they are evicted, and no client sees it.
 
 use std::sync::Arc;
 

@@ -8,14 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use oribi_types::{CollectionId, Datatype, Timestamp};
 
-use super::dictionary::{DictionaryEncoder, DictionaryName};
-use super::training::Samples;
-use super::{DenseTier, Dictionary, MemoryTier};
 use crate::core::Core;
+use crate::dense::{DenseTier, Dictionary, DictionaryEncoder, DictionaryName, MemoryTier, Samples};
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
 use crate::limits::{DENSE_PLAIN_BYTES_MAX, DENSE_PLAIN_BYTES_MIN};
@@ -121,7 +118,7 @@ impl DenseCompressor {
         }
         let mut dense = dense?;
         dense.copy_frequency(item);
-        tier.compressions.fetch_add(1, Ordering::Relaxed);
+        tier.count_compression();
         Some(dense.publish())
     }
 
@@ -136,7 +133,8 @@ impl DenseCompressor {
         }
         self.retire(tier);
         let of_collection = |found: &Arc<Dictionary>| found.name().collection == collection;
-        let versions = tier.dictionaries.lock().iter().filter(|found| of_collection(found)).count();
+        let versions =
+            tier.dictionaries().lock().iter().filter(|found| of_collection(found)).count();
         let trained = (versions <= VERSIONS_MAX && tier.has_place(core.memory().quota_bytes()))
             .then(|| self.trained(core, collection, now))
             .flatten();
@@ -161,8 +159,8 @@ impl DenseCompressor {
         let version = self.versions.entry(collection).or_default();
         *version += 1;
         let name = DictionaryName { collection, version: *version };
-        let encoder = DictionaryEncoder::new(name, &mut trained, &tier.bytes)?;
-        tier.dictionaries.lock().push(Arc::clone(encoder.dictionary()));
+        let encoder = DictionaryEncoder::new(name, &mut trained, tier.account())?;
+        tier.dictionaries().lock().push(Arc::clone(encoder.dictionary()));
         let trial_percent = samples.trial_percent(&encoder)? as u64;
         tracing::debug!(
             bucket = core.name(),
