@@ -17,11 +17,12 @@ use anyhow::bail;
 pub use oribi_tools::{commands, users};
 
 /// Names of the tools, in the order in which the help lists them.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "doc",
     "bucket",
     "scope",
     "collection",
+    "cluster",
     "node",
     "backup",
     "copy",

@@ -2,9 +2,9 @@
 //!
 //! Owns: the JSON of a bucket as client libraries read it, and the form of a new one. Invariants:
 //! the server refuses an option that it cannot honour, when ignoring it would weaken the client's
-//! request; it accepts options without effect (storage backend; replicas outside of a cluster). Calls that
-//! wait for the disk run on blocking threads. Changes to an open bucket are in [`change`]. Caller:
-//! `routes`.
+//! request; it accepts options without effect (storage backend; replicas outside of a cluster).
+//! Calls that wait for the disk run on blocking threads. Changes to an open bucket are in
+//! [`change`]. Caller: `routes`.
 
 pub(crate) mod change;
 

@@ -28,6 +28,7 @@ mod blocking;
 mod body;
 mod buckets;
 mod changes;
+mod cluster;
 mod collections;
 mod config_stream;
 #[cfg(feature = "console")]

@@ -24,8 +24,8 @@ pub(crate) use query_port::find_query;
 
 pub(crate) use super::route_rule::{AuditRule, Handler, RouteAccess};
 use super::{
-    buckets, changes, collections, config_stream, documents, figures, monitoring, node, pools,
-    setup, users,
+    buckets, changes, cluster, collections, config_stream, documents, figures, monitoring, node,
+    pools, setup, users,
 };
 
 /// One row of the table.
@@ -296,6 +296,17 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/query/service", RouteAccess::User, QUERY_SERVICE)
         .with_body(RequestBody::Stream(QUERY_SERVICE_BYTES_MAX))
         .audited(AuditRule::Nothing),
+    // The cluster.
+    get(
+        "/node/cluster",
+        RouteAccess::Statistics,
+        Handler::Async(|r| Box::pin(cluster::status(&r.state))),
+    ),
+    post(
+        "/controller/failOver",
+        RouteAccess::Admin,
+        Handler::Async(|r| Box::pin(cluster::fail_over(&r.state, &r.form))),
+    ),
     // Users.
     post(
         "/controller/changePassword",

@@ -21,8 +21,9 @@ pub(crate) mod tasks;
 
 use std::error::Error;
 
-use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
-use oribi_replication::election::PromiseReport;
+use oribi_replication::copies::CopiesEpoch;
+pub use oribi_replication::copies::CopiesRecord;
+pub use oribi_replication::election::PromiseReport;
 use oribi_types::Vbid;
 
 use crate::topology::TopologyNode;

@@ -13,6 +13,7 @@
 //! - [`copies`]: copies of vbuckets on several nodes;
 //! - [`secret`]: the secret by which nodes know each other;
 //! - [`agreement`]: the linearizable store of the records, etcd in production;
+//! - [`status`]: the records as operators see them;
 //! - [`buckets`]: the node's registry of buckets, implemented by the server; [`identity`] and
 //!   [`topology`], plain data.
 //!
@@ -49,6 +50,7 @@ mod renewal;
 pub mod secret;
 mod settings;
 mod signals;
+pub mod status;
 mod takeovers;
 #[cfg(test)]
 mod tests;

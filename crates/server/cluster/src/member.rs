@@ -17,7 +17,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, ClusterView};
 use crate::agreement::{AgreementError, Etcd, RecordChange, RecordComparison, Sessions};
 use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
 use crate::copies::record::FailoverRequest;
@@ -29,6 +29,7 @@ use crate::records::{BucketRemains, RecordKeys};
 use crate::renewal::{Renewal, RenewalTarget};
 use crate::settings::ClusterSettings;
 use crate::signals::{LeaveStage, Signals};
+use crate::status::ClusterStatus;
 
 /// Longest time that a change waits for etcd.
 pub(crate) const CHANGE_LIMIT: Duration = Duration::from_secs(5);
@@ -349,6 +350,15 @@ impl ClusterMember {
                 }
             }
         })
+    }
+
+    /// What the records say of nodes and copies now. Blocks.
+    ///
+    /// # Errors
+    /// The agreement's.
+    pub fn status(&self) -> Result<ClusterStatus, AgreementError> {
+        let list = self.runtime.block_on(self.agreement.list(self.keys.all(), CHANGE_LIMIT))?;
+        Ok(ClusterStatus::of(&ClusterView::read(&self.keys, "", list.records)))
     }
 
     /// Writes the request; returns its revision.

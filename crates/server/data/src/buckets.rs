@@ -71,6 +71,8 @@ pub use store_place::StorePlace;
 
 pub(crate) const BUCKETS_DIR: &str = "buckets";
 pub(crate) const STORE_DIR: &str = "store";
+const COPIES_WITHOUT_CLUSTER: &str = "the bucket has copies on other nodes, and this node is in no \
+    cluster: its documents are not served; set cluster_etcd and cluster_secret_file as before";
 /// Prefix of the directory of a deleted bucket. Bucket names never begin with a dot.
 const DELETED_PREFIX: &str = ".deleted-";
 
@@ -377,8 +379,7 @@ impl Buckets {
         was_clean: bool,
         runs: bool,
     ) -> Result<Arc<BucketHandle>, BucketError> {
-        let place = (None, None);
-        self.register(config, (store, BucketStorage::Log), place, was_clean, runs)
+        self.register(config, (store, BucketStorage::Log), (None, None), was_clean, runs)
     }
 
     fn open_existing(
@@ -478,11 +479,7 @@ impl Buckets {
         };
         let kind = file.storage;
         if file.replicas.is_some() && !self.is_clustered {
-            tracing::error!(
-                bucket = config.name,
-                "the bucket has copies on other nodes, and this node is in no cluster: its \
-                 documents are not served; set cluster_etcd and cluster_secret_file as before"
-            );
+            tracing::error!(bucket = config.name, "{COPIES_WITHOUT_CLUSTER}");
         }
         let place = (Some(directory), file.replicas);
         let handle = self.register(config, (store, kind), place, was_clean, true)?;
@@ -528,8 +525,9 @@ impl Buckets {
         };
         let links = Arc::clone(&self.links);
         let handle = Arc::new_cyclic(|handle| BucketHandle {
-            copies: replicas.zip(numbers).map(|(replicas, numbers)| {
-                BucketCopies::new(&bucket, Weak::clone(handle), links, (replicas, numbers))
+            copies: replicas.zip(numbers).map(|numbered| {
+                let follow = BucketHandle::follow_through(Weak::clone(handle));
+                BucketCopies::new(&bucket, follow, links, numbered)
             }),
             bucket,
             storage,

@@ -34,6 +34,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use crate::backup::{BackupCommand, CopyArgs};
 use crate::doc::DocCommand;
 use crate::manage::bucket::BucketCommand;
+use crate::manage::cluster::ClusterCommand;
 use crate::manage::collection::CollectionCommand;
 use crate::manage::node::NodeCommand;
 use crate::manage::scope::ScopeCommand;
@@ -48,7 +49,7 @@ use crate::watch::WatchArgs;
 pub use crate::manage::users;
 
 /// The subcommands, in the order in which the help lists them.
-pub fn commands() -> [Command; 13] {
+pub fn commands() -> [Command; 14] {
     let group = |name: &'static str| {
         Command::new(name).subcommand_required(true).arg_required_else_help(true)
     };
@@ -60,6 +61,8 @@ pub fn commands() -> [Command; 13] {
         ScopeCommand::augment_subcommands(group("scope")).about("Manage the scopes of a bucket"),
         CollectionCommand::augment_subcommands(group("collection"))
             .about("Manage the collections of a bucket"),
+        ClusterCommand::augment_subcommands(group("cluster"))
+            .about("Show the cluster and its copies, and fail nodes over"),
         NodeCommand::augment_subcommands(group("node")).about("Show and manage nodes"),
         BackupCommand::augment_subcommands(group("backup"))
             .about("Back buckets up, and restore them"),
@@ -94,6 +97,7 @@ fn run_tool(name: &str, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         "bucket" => BucketCommand::from_arg_matches(matches)?.run(),
         "scope" => ScopeCommand::from_arg_matches(matches)?.run(),
         "collection" => CollectionCommand::from_arg_matches(matches)?.run(),
+        "cluster" => ClusterCommand::from_arg_matches(matches)?.run(),
         "node" => NodeCommand::from_arg_matches(matches)?.run(),
         "backup" => BackupCommand::from_arg_matches(matches)?.run(),
         "copy" => backup::run_copy(CopyArgs::from_arg_matches(matches)?),

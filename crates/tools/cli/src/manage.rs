@@ -1,11 +1,12 @@
-//! The commands that administer a running server: `oribi bucket`, `scope`, `collection`, `node`,
-//! and what `oribi user` does with a server.
+//! The commands that administer a running server: `oribi bucket`, `cluster`, `scope`,
+//! `collection`, `node`, and what `oribi user` does with a server.
 //!
 //! They use the admin HTTP, which client libraries' managers use as well. Invariants: what removes
 //! documents is done only after `--yes` or after the name was typed on a terminal; standard output
 //! has the result alone, as a table or as JSON.
 
 pub mod bucket;
+pub mod cluster;
 pub mod collection;
 mod confirm;
 pub mod node;

@@ -437,7 +437,7 @@ fn copies_recover_after_all_nodes_ended() {
     }
 }
 
-// Nobody asked: the leader finds that a node is gone.
+// Without a request, the leader finds that a node is gone.
 #[test]
 fn a_node_that_is_gone_is_failed_over() {
     let _clock = CLOCK_IS_USED.lock();

@@ -1,6 +1,7 @@
 //! The copies of one bucket on this node, as the cluster decides about them.
 //!
-//! Owns: the cluster's interface over the engine's vbuckets and the links to other nodes. Invariants:
+//! Owns: the cluster's interface over the engine's vbuckets and the links to other nodes.
+//! Invariants:
 //! - a vbucket serves only between `start_serving` and `stop_serving`;
 //! - a copy counts as one only while `copies.json` has its number, which is durable before the
 //!   cluster hears of the copy;
@@ -11,22 +12,23 @@
 mod numbers;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
-use oribi_cluster::copies::{CopyFailure, LocalCopy, VbucketCopies};
+use oribi_cluster::copies::{CopiesRecord, CopyFailure, LocalCopy, PromiseReport, VbucketCopies};
 use oribi_cluster::topology::TopologyNode;
 use oribi_engine::{Bucket, CopyStanding, PreparedPromotion, VBucket};
-use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
-use oribi_replication::election::PromiseReport;
-use oribi_types::Vbid;
+use oribi_types::{CopiesEpoch, Vbid};
 use parking_lot::Mutex;
 
-use super::BucketHandle;
 use crate::replication::{ReplicaSource, ReplicationLinks};
 pub(super) use numbers::CopyNumbers;
 
 /// The links of the node, once it has some.
 pub(crate) type LinksCell = Arc<OnceLock<Arc<ReplicationLinks>>>;
+
+/// Makes a vbucket of the bucket follow another node; false while the bucket is being closed.
+pub(super) type FollowNode =
+    Box<dyn Fn(&ReplicationLinks, Vbid, ReplicaSource) -> bool + Send + Sync>;
 
 /// An active copy that has begun an epoch.
 struct ActiveCopy {
@@ -39,7 +41,7 @@ struct ActiveCopy {
 /// See the module text.
 pub struct BucketCopies {
     bucket: Arc<Bucket>,
-    handle: Weak<BucketHandle>,
+    follow: FollowNode,
     links: LinksCell,
     numbers: CopyNumbers,
     active: Mutex<BTreeMap<Vbid, ActiveCopy>>,
@@ -50,12 +52,12 @@ pub struct BucketCopies {
 impl BucketCopies {
     pub(super) fn new(
         bucket: &Arc<Bucket>,
-        handle: Weak<BucketHandle>,
+        follow: FollowNode,
         links: LinksCell,
         (replicas, numbers): (u8, CopyNumbers),
     ) -> BucketCopies {
         let (bucket, active) = (Arc::clone(bucket), Mutex::default());
-        BucketCopies { bucket, handle, links, numbers, active, replicas }
+        BucketCopies { bucket, follow, links, numbers, active, replicas }
     }
 
     /// Copies besides the active one that the bucket asks for.
@@ -206,12 +208,13 @@ impl VbucketCopies for BucketCopies {
         if standing.recorded < epoch && has_beginning_of(vbucket, epoch) {
             self.bucket.record_epoch(vbid, epoch)?;
         }
-        let (Some(links), Some(handle)) = (self.links.get(), self.handle.upgrade()) else {
-            return Err("this node has no links to others".into());
-        };
+        let links = self.links.get().ok_or("this node has no links to others")?;
         let (node, host) = (source.name.clone(), source.host.clone());
-        links.follow(&handle, vbid, ReplicaSource { node, host, port: source.kv, epoch });
-        Ok(())
+        let source = ReplicaSource { node, host, port: source.kv, epoch };
+        match (self.follow)(links, vbid, source) {
+            true => Ok(()),
+            false => Err("the bucket is being closed".into()),
+        }
     }
 
     fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch> {

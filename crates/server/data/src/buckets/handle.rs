@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use oribi_config::BucketStorage;
@@ -17,6 +17,7 @@ use oribi_system::data_file::write_atomically;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
+use super::copies::FollowNode;
 use super::durability::{DurabilityMinCell, DurableMajority};
 use super::{BucketCopies, DurabilityMin};
 use crate::buckets::dcp_registry::DcpProducers;
@@ -76,6 +77,14 @@ impl BucketHandle {
     /// The copies here of a bucket whose vbuckets have some on several nodes.
     pub fn copies(&self) -> Option<&BucketCopies> {
         self.copies.as_ref()
+    }
+
+    /// Makes vbuckets of a bucket follow other nodes.
+    pub(super) fn follow_through(handle: Weak<BucketHandle>) -> FollowNode {
+        Box::new(move |links, vbid, source| {
+            let handle = handle.upgrade();
+            handle.as_ref().map(|handle| links.follow(handle, vbid, source)).is_some()
+        })
     }
 
     /// True when several nodes have the bucket: over a store that they share, or in copies.
@@ -153,6 +162,9 @@ impl BucketHandle {
 
     /// As [`Bucket::flush_all`], which begins at `now`.
     pub(crate) fn flush_all(&self, now: Timestamp) -> Result<(), FlushAllError> {
+        if self.copies.is_some() {
+            return Err(FlushAllError::NotAllHere);
+        }
         let begun = Instant::now();
         let before = self.emptied_ns.swap(NOW_EMPTYING, Ordering::AcqRel);
         let result = self.bucket.flush_all();

@@ -51,7 +51,7 @@ pub struct BucketOptions {
     pub watermarks_percent: Watermarks,
     /// Settings of background work.
     pub upkeep: Upkeep,
-    /// Copies of each vbucket on other nodes of the cluster; `None` for a bucket of this node alone.
+    /// Copies of each vbucket on other nodes; `None` for a bucket of this node alone.
     pub replicas: Option<u8>,
     /// Whether a damaged journal is accepted when the bucket is opened.
     pub accepts_damaged_log: bool,

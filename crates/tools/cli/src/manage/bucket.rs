@@ -128,6 +128,9 @@ pub struct FixedSettings {
     /// server's).
     #[arg(long, help_heading = "Bucket")]
     storage: Option<String>,
+    /// Copies of each vbucket on other nodes of the cluster, 0 to 3.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(0..=3))]
+    replicas: Option<u8>,
     /// Number of vbuckets, a power of two up to 1024.
     #[arg(long, value_name = "COUNT", help_heading = "Bucket")]
     vbuckets: Option<u16>,
@@ -211,6 +214,7 @@ impl FixedSettings {
         let fields = [
             ("storage", self.storage.clone()),
             ("numVBuckets", self.vbuckets.map(|count| count.to_string())),
+            ("replicaNumber", self.replicas.map(|count| count.to_string())),
             ("conflictResolutionType", resolution.map(str::to_owned)),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

@@ -20,7 +20,6 @@ const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 struct CopiesFile {
     version: u32,
-    /// Vbucket and number.
     copies: Vec<(u16, u64)>,
 }
 
