@@ -7,8 +7,9 @@
 //!
 //! Invariants: a vbucket is fed once its stream has passed the seqno that was the highest when it
 //! was opened, and stays so in its incarnation while its stream pauses, so a pause makes indexes
-//! late and never incomplete; few vbuckets at a time are fed from the beginning, so that few backfills run and few
-//! checkpoints wait for them; no lock of the engine is held while the group waits for anything.
+//! late and never incomplete; few vbuckets at a time are fed from the beginning, so that few
+//! backfills run and few checkpoints wait for them; no lock of the engine is held while the group
+//! waits for anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;

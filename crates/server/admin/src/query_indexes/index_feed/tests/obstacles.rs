@@ -13,7 +13,7 @@ use super::{VBUCKETS, World, load};
 
 const VBID: Vbid = Vbid(2);
 
-/// Keys of [`VBID`].
+/// Keys whose vbucket is [`VBID`].
 fn keys() -> impl Iterator<Item = String> {
     let all = (0..).map(|number: u32| format!("o{number}"));
     all.filter(|key| vbucket_of(key.as_bytes(), VBUCKETS) == VBID)
