@@ -21,6 +21,7 @@ pub mod couchbase_role;
 pub mod redaction;
 
 mod certificate_user;
+mod node_login;
 mod privilege;
 mod role;
 mod sasl;
@@ -37,6 +38,7 @@ mod verifier;
 
 pub use certificate_user::certificate_user;
 pub use couchbase_role::{parse_list as parse_roles, parse_role};
+pub use node_login::{NodeLogin, NodeLoginError, NodeProof};
 pub use privilege::{Privilege, PrivilegeSet};
 pub use role::{Access, Identity, Role, RoleError, RoleScope};
 pub use sasl::{SaslServer, SaslStep};

@@ -14,8 +14,8 @@ use super::scram::{ClientFirst, ScramExchange};
 use super::testing::ScramClient;
 use super::verifier::{ScramHash, Verifier};
 use super::{
-    NODE_NAME, Privilege, PrivilegeSet, Role, SaslServer, SaslStep, StoredUser, UserFile,
-    UserFileError, UserStore,
+    NODE_NAME, NodeLogin, Privilege, PrivilegeSet, Role, SaslServer, SaslStep, StoredUser,
+    UserFile, UserFileError, UserStore,
 };
 
 /// Runs the server's part of a published example.
@@ -138,6 +138,41 @@ fn nodes_authenticate_with_the_cluster_secret() {
     // Not over HTTP, and no user takes the name.
     assert!(users.verify_basic(NODE_NAME, secret.as_bytes()).is_none());
     assert!(StoredUser::new(NODE_NAME, b"secret1", Vec::new()).is_err());
+}
+
+#[test]
+fn nodes_prove_their_secret_to_each_other() {
+    let users = Arc::new(UserStore::development());
+    let secret = b"0123456789abcdef0123456789abcdef";
+    users.admit_nodes(secret);
+    let mechanism = NodeLogin::mechanism().as_bytes();
+    for (own, is_right) in [(&secret[..], true), (b"another secret of some length....", false)] {
+        let (login, mut server) = (NodeLogin::begin(), SaslServer::new());
+        let step = server.start(mechanism, login.client_first().as_bytes(), &users);
+        let SaslStep::Continue(challenge) = step else { panic!("{step:?}") };
+        let proof = login.answer(own, &challenge).unwrap();
+        match server.step(mechanism, proof.client_final().as_bytes()).run() {
+            SaslStep::Success { identity, payload } => {
+                assert!(is_right && identity.name == NODE_NAME);
+                assert!(proof.is_answered_by(&payload) && !proof.is_answered_by(b"v="));
+            }
+            step => assert!(!is_right, "{step:?}"),
+        }
+    }
+    let login = NodeLogin::begin();
+    let first = login.client_first();
+    let nonce = first.rsplit_once("r=").unwrap().1;
+    for challenge in [
+        String::new(),
+        format!("r={nonce},s=AAAA,i=4096"),
+        "r=other,s=AAAA,i=4096".to_owned(),
+        format!("r={nonce}x,s=?,i=4096"),
+        format!("r={nonce}x,s=AAAA,i=0"),
+        format!("r={nonce}x,s=AAAA,i=4000000000"),
+    ] {
+        assert!(login.answer(secret, challenge.as_bytes()).is_err(), "{challenge}");
+    }
+    assert!(login.answer(secret, b"\xff").is_err());
 }
 
 #[test]

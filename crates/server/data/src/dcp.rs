@@ -111,6 +111,7 @@ fn figures_of(open: &DcpProducerStream) -> DcpStreamFigures {
         request: open.request,
         filter: open.filter.clone(),
         stats: open.stream.stats(),
+        acknowledged_seqno: open.acknowledged_seqno,
     }
 }
 
@@ -185,6 +186,23 @@ impl DcpProducer {
         } else {
             self.forget(position);
         }
+        self.changed();
+        true
+    }
+
+    /// Notes how far the replica of a stream is. False when it has more than was sent.
+    pub fn acknowledge_seqno(&mut self, key: DcpStreamKey, seqno: Seqno) -> bool {
+        let position = self.streams.find(key);
+        let Some(open) = position.and_then(|position| self.streams.get_mut(position)) else {
+            // The stream has just ended.
+            return true;
+        };
+        let stats = open.stream.stats();
+        let sent = stats.last_sent_snap_end_seqno.max(stats.start_seqno);
+        if seqno > sent {
+            return false;
+        }
+        open.acknowledged_seqno = open.acknowledged_seqno.max(Some(seqno));
         self.changed();
         true
     }

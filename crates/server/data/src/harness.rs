@@ -8,7 +8,7 @@
 
 mod check;
 mod consumer;
-mod login;
+pub(crate) mod login;
 
 use std::cell::Cell;
 use std::collections::VecDeque;

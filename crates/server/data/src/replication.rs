@@ -1,15 +1,22 @@
 //! Copies of vbuckets that are active on other nodes: following them.
 //!
-//! Owns: which copies of this node follow which node ([`links`]). A link is one connection to
-//! another node for one bucket; a worker drives it.
+//! Owns: which copies of this node follow which node ([`links`]), and what is said on a link: one
+//! connection to another node for one bucket ([`consumer`]). A worker drives it.
 //!
 //! Caller: the bucket's copies, as the cluster's records say.
 
+pub(crate) mod consumer;
+pub(crate) mod failure;
 pub mod followed_copy;
 pub mod links;
+pub(crate) mod message;
+pub(crate) mod work;
 
 /// True once links bring documents to copies; until then buckets get no replicas.
 pub const FEEDS_COPIES: bool = false;
 
 pub use followed_copy::{ReplicaPhase, ReplicaSource, ReplicaStatus};
 pub use links::ReplicationLinks;
+
+#[cfg(test)]
+mod tests;

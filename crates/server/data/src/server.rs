@@ -39,6 +39,7 @@ use crate::connection::file_limit::FileLimits;
 use crate::connection::tls::{FileWatch, Tls};
 use crate::diagnostics::counters::ServerCounters;
 use crate::init::{Administrator, Init, InitError};
+use crate::replication::links::LinkWorker;
 use crate::runtime::blocking_thread::BlockingThreads;
 use crate::runtime::listener::Listener;
 use crate::runtime::mailbox::WorkerMessage;
@@ -194,6 +195,8 @@ impl Server {
             workers.push(Worker::start(index, Arc::clone(&context), queue.clone())?);
         }
         let mailboxes: Vec<_> = workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect();
+        let homes = mailboxes.iter().map(|mailbox| Arc::clone(mailbox) as Arc<dyn LinkWorker>);
+        context.cluster.links.attach(homes.collect());
         let announced = mailboxes.clone();
         context.cluster.config.on_change(Box::new(move || {
             announced.iter().for_each(|mailbox| mailbox.post(WorkerMessage::ClusterMapChanged));
@@ -258,6 +261,7 @@ impl Server {
             worker.join();
         }
         blocking.join();
+        context.cluster.links.shut_down();
         let stopped = context.buckets.stop_all();
         if let Some(node) = &context.cluster.node {
             node.stop();
@@ -403,6 +407,9 @@ fn join_cluster(
         query: shown.queries.plain,
         query_tls: shown.queries.tls,
     };
+    if let Some(secret) = &secret {
+        context.cluster.links.set_identity(&node.name, secret.bytes());
+    }
     let config = Arc::clone(&context.cluster.config);
     let cluster = ClusterSettings {
         etcd: settings.etcd(),

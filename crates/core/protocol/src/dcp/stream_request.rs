@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use oribi_types::{CollectionId, ManifestUid, ScopeId, Seqno, VbUuid};
+use oribi_types::{CollectionId, CopiesEpoch, ManifestUid, ScopeId, Seqno, VbUuid};
 
 use crate::request::{split_u32, split_u64};
 
@@ -115,6 +115,8 @@ pub struct StreamValue<'a> {
     pub stream_id: Option<u16>,
     /// Purge seqno that the consumer saw last.
     pub purge_seqno: Option<Seqno>,
+    /// For a replica: the epoch in which the vbucket has to be active.
+    pub copies_epoch: Option<CopiesEpoch>,
 }
 
 impl StreamValue<'_> {
@@ -144,6 +146,9 @@ impl StreamValue<'_> {
         }
         if let Some(seqno) = self.purge_seqno {
             member(out, "purge_seqno", format_args!("\"{}\"", seqno.0));
+        }
+        if let Some(epoch) = self.copies_epoch {
+            member(out, "copies_epoch", format_args!("\"{}\"", epoch.0));
         }
         out.push('}');
     }
@@ -186,6 +191,48 @@ impl<'a> FailoverLog<'a> {
     pub fn write_entry(out: &mut Vec<u8>, vb_uuid: VbUuid, seqno: Seqno) {
         out.extend_from_slice(&vb_uuid.0.to_be_bytes());
         out.extend_from_slice(&seqno.0.to_be_bytes());
+    }
+}
+
+/// The body of an accepted request of a replica: the active's high seqno, then its histories with
+/// the epochs in which they began, newest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplicaStreamAnswer<'a> {
+    /// The last seqno of the active when it accepted the stream.
+    pub high_seqno: Seqno,
+    entries: &'a [u8],
+}
+
+impl<'a> ReplicaStreamAnswer<'a> {
+    /// Bytes of one entry.
+    pub const ENTRY_BYTES: usize = 24;
+
+    /// Views a body with whole entries.
+    pub fn decode(value: &'a [u8]) -> Option<ReplicaStreamAnswer<'a>> {
+        let (high_seqno, entries) = split_u64(value)?;
+        let is_whole = entries.len().is_multiple_of(Self::ENTRY_BYTES);
+        is_whole.then_some(ReplicaStreamAnswer { high_seqno: Seqno(high_seqno), entries })
+    }
+
+    /// Each history, the seqno from which it holds, and its epoch.
+    pub fn histories(self) -> impl Iterator<Item = (VbUuid, Seqno, CopiesEpoch)> + 'a {
+        self.entries.chunks_exact(Self::ENTRY_BYTES).filter_map(|entry| {
+            let (vb_uuid, rest) = split_u64(entry)?;
+            let (seqno, rest) = split_u64(rest)?;
+            let (epoch, _) = split_u64(rest)?;
+            Some((VbUuid(vb_uuid), Seqno(seqno), CopiesEpoch(epoch)))
+        })
+    }
+
+    /// Appends the beginning of an answer.
+    pub fn write_high_seqno(out: &mut Vec<u8>, high_seqno: Seqno) {
+        out.extend_from_slice(&high_seqno.0.to_be_bytes());
+    }
+
+    /// Appends one history.
+    pub fn write_history(out: &mut Vec<u8>, (vb_uuid, seqno): (VbUuid, Seqno), epoch: CopiesEpoch) {
+        FailoverLog::write_entry(out, vb_uuid, seqno);
+        out.extend_from_slice(&epoch.0.to_be_bytes());
     }
 }
 

@@ -1,6 +1,6 @@
 //! Known bytes of each layout, and every message comes back as it was written.
 
-use oribi_types::{ManifestUid, RevSeqno, ScopeId, VbUuid};
+use oribi_types::{CopiesEpoch, ManifestUid, RevSeqno, ScopeId, VbUuid};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -10,7 +10,8 @@ use super::marker::{MarkerFlags, ReplicaSeqnos, SnapshotMarker};
 use super::message::{DcpDocument, Message, MessageError, decode};
 use super::open::{OpenExtras, OpenFlags};
 use super::stream_request::{
-    FailoverLog, Filter, StreamFlags, StreamRequestExtras, StreamValue, decode_rollback,
+    FailoverLog, Filter, ReplicaStreamAnswer, StreamFlags, StreamRequestExtras, StreamValue,
+    decode_rollback,
 };
 use super::system_event::{EventChange, SystemEvent};
 use super::vb_seqnos::{VbSeqnos, VbSeqnosExtras};
@@ -109,6 +110,7 @@ fn the_filter_is_written_as_json() {
         manifest_uid: Some(ManifestUid(0xab)),
         stream_id: Some(7),
         purge_seqno: Some(Seqno(12)),
+        copies_epoch: None,
     };
     value.write(&mut text);
     assert_eq!(text, r#"{"collections":["8","1f"],"uid":"ab","sid":7,"purge_seqno":"12"}"#);
@@ -354,4 +356,25 @@ proptest! {
             prop_assert_eq!((stream.opaque, stream.vbid), (4, Vbid(3)));
         }
     }
+}
+
+#[test]
+fn answers_to_replicas_name_epochs() {
+    let mut body = Vec::new();
+    ReplicaStreamAnswer::write_high_seqno(&mut body, Seqno(12));
+    let histories = [(VbUuid(7), Seqno(9), CopiesEpoch(3)), (VbUuid(5), Seqno(0), CopiesEpoch(1))];
+    for (uuid, seqno, epoch) in histories {
+        ReplicaStreamAnswer::write_history(&mut body, (uuid, seqno), epoch);
+    }
+    let answer = ReplicaStreamAnswer::decode(&body).unwrap();
+    assert_eq!(answer.high_seqno, Seqno(12));
+    assert_eq!(answer.histories().collect::<Vec<_>>(), histories);
+    for length in 0..body.len() {
+        let is_whole = length >= 8 && (length - 8).is_multiple_of(24);
+        assert_eq!(ReplicaStreamAnswer::decode(&body[..length]).is_some(), is_whole, "{length}");
+    }
+    let mut text = String::new();
+    let copies_epoch = Some(CopiesEpoch(17));
+    StreamValue { copies_epoch, ..StreamValue::default() }.write(&mut text);
+    assert_eq!(text, r#"{"copies_epoch":"17"}"#);
 }

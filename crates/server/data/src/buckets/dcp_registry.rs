@@ -14,7 +14,7 @@ use oribi_engine::{BackfillStats, Bucket};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::stream_request::StreamRequestExtras;
 use oribi_system::clock::wall_clock;
-use oribi_types::Timestamp;
+use oribi_types::{Seqno, Timestamp};
 use parking_lot::Mutex;
 
 use crate::diagnostics::counters::Counter;
@@ -53,6 +53,8 @@ pub struct DcpOptions {
     pub stream_ids: bool,
     /// Markers of backfills carry the purge seqno.
     pub purge_seqnos: bool,
+    /// The consumer is another node, and its streams feed replicas.
+    pub feeds_replicas: bool,
 }
 
 /// Figures that a producer publishes periodically.
@@ -75,6 +77,8 @@ pub struct DcpStreamFigures {
     /// The collections of the stream.
     pub filter: StreamFilter,
     pub stats: StreamStats,
+    /// The replica has everything up to here; none for other consumers.
+    pub acknowledged_seqno: Option<Seqno>,
 }
 
 impl DcpStreamFigures {
@@ -83,6 +87,12 @@ impl DcpStreamFigures {
         let vbucket = bucket.vbucket(self.head.vbid);
         let high = vbucket.map_or(0, |vbucket| vbucket.stats().high_seqno.0);
         high.min(self.stats.end_seqno.0).saturating_sub(self.stats.last_read_seqno.0)
+    }
+
+    /// Seqnos that the replica lacks; `None` for other consumers.
+    pub fn replica_lag(&self, bucket: &Bucket) -> Option<u64> {
+        let high = bucket.vbucket(self.head.vbid)?.stats().high_seqno.0;
+        Some(high.saturating_sub(self.acknowledged_seqno?.0))
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use oribi_engine::dcp::StreamFilter;
-use oribi_types::{CollectionId, ScopeId, Seqno};
+use oribi_types::{CollectionId, CopiesEpoch, ScopeId, Seqno};
 use serde_json::{Map, Value};
 
 /// Contents of the value.
@@ -19,17 +19,24 @@ pub(crate) struct StreamRequestJson {
     pub stream_id: Option<u64>,
     /// The purge seqno that the consumer saw.
     pub purge_seqno: Option<Seqno>,
+    /// The epoch in which the vbucket has to be active, for a replica.
+    pub copies_epoch: Option<CopiesEpoch>,
 }
 
 /// Longest value that is parsed: some 6000 collections, and less than a turn's work.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-const MEMBERS: [&str; 5] = ["uid", "collections", "scope", "sid", "purge_seqno"];
+const MEMBERS: [&str; 6] = ["uid", "collections", "scope", "sid", "purge_seqno", "copies_epoch"];
 
 impl StreamRequestJson {
     /// Everything, without an id: what an empty value means.
     pub fn all() -> StreamRequestJson {
-        StreamRequestJson { filter: StreamFilter::All, stream_id: None, purge_seqno: None }
+        StreamRequestJson {
+            filter: StreamFilter::All,
+            stream_id: None,
+            purge_seqno: None,
+            copies_epoch: None,
+        }
     }
 
     /// Parses a value that is not empty; `None` when it is refused.
@@ -54,11 +61,13 @@ impl StreamRequestJson {
             None => None,
             Some(id) => Some(id.as_u64()?),
         };
-        let purge_seqno = match object.get("purge_seqno") {
-            None => None,
-            Some(seqno) => Some(Seqno(seqno.as_str()?.parse().ok()?)),
+        let number = |name: &str| match object.get(name) {
+            None => Some(None),
+            Some(number) => Some(Some(number.as_str()?.parse::<u64>().ok()?)),
         };
-        Some(StreamRequestJson { filter, stream_id, purge_seqno })
+        let purge_seqno = number("purge_seqno")?.map(Seqno);
+        let copies_epoch = number("copies_epoch")?.map(CopiesEpoch);
+        Some(StreamRequestJson { filter, stream_id, purge_seqno, copies_epoch })
     }
 }
 
@@ -95,9 +104,11 @@ mod tests {
         let filter = StreamFilter::Scope(ScopeId(0x1f));
         assert_eq!(parse(r#"{"scope":"1F"}"#), Some(StreamRequestJson { filter, ..all.clone() }));
         let filter = StreamFilter::Collections(vec![CollectionId(8), CollectionId(0)]);
-        let full = r#"{"collections":["8","0"],"uid":"","sid":7,"purge_seqno":"12"}"#;
+        let full = r#"{"collections":["8","0"],"sid":7,"purge_seqno":"12","copies_epoch":"3"}"#;
         let (stream_id, purge_seqno) = (Some(7), Some(Seqno(12)));
-        assert_eq!(parse(full), Some(StreamRequestJson { filter, stream_id, purge_seqno }));
+        let copies_epoch = Some(CopiesEpoch(3));
+        let expected = StreamRequestJson { filter, stream_id, purge_seqno, copies_epoch };
+        assert_eq!(parse(full), Some(expected));
         let none = StreamFilter::Collections(Vec::new());
         assert_eq!(parse(r#"{"collections":[]}"#).unwrap().filter, none);
         for refused in [
@@ -120,6 +131,7 @@ mod tests {
             r#"{"sid":-1}"#,
             r#"{"purge_seqno":1}"#,
             r#"{"purge_seqno":"x"}"#,
+            r#"{"copies_epoch":3}"#,
             r#"{"collections":["100000000"]}"#,
         ] {
             assert_eq!(parse(refused), None, "{refused}");

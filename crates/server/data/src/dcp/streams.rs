@@ -12,7 +12,7 @@ use oribi_engine::dcp::{StreamFilter, VbucketDcpStream};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::stream_request::StreamRequestExtras;
-use oribi_types::Vbid;
+use oribi_types::{Seqno, Vbid};
 use slab::Slab;
 
 /// Key of a stream within its producer: the vbucket, and the id if streams have ids.
@@ -31,6 +31,8 @@ pub(crate) struct DcpProducerStream {
     pub rights_generation: u32,
     /// The change that the stream found last waits for memory.
     pub has_unsent_change: bool,
+    /// A replica has everything up to here.
+    pub acknowledged_seqno: Option<Seqno>,
     is_queued: bool,
 }
 
@@ -51,6 +53,7 @@ impl DcpProducerStream {
             ending: None,
             rights_generation,
             has_unsent_change: false,
+            acknowledged_seqno: None,
             is_queued: false,
         }
     }

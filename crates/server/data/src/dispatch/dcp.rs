@@ -8,17 +8,23 @@
 
 use std::sync::Arc;
 
+use oribi_auth::NODE_NAME;
 use oribi_engine::OperationRejection;
 use oribi_engine::dcp::{
     StreamFilter, StreamOpenError, StreamOptions as EngineFlags, StreamRequest,
 };
+use oribi_protocol::dcp::durability::decode_seqno_acknowledged;
 use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
-use oribi_protocol::dcp::stream_request::{FailoverLog, StreamFlags, StreamRequestExtras};
+use oribi_protocol::dcp::stream_request::{
+    FailoverLog, ReplicaStreamAnswer, StreamFlags, StreamRequestExtras,
+};
 use oribi_protocol::dcp::{StreamHead, decode_buffer_ack};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
+use oribi_storage::FailoverEntry;
+use oribi_types::CopiesEpoch;
 
 use super::outcome::{HandlerReply, Outcome, Rejection, RuleRejection};
 use super::request::Request;
@@ -35,6 +41,12 @@ use crate::dispatch::connection_state::ConnectionState;
 /// Longest name of a connection.
 const NAME_BYTES_MAX: usize = 251;
 
+/// Longest settings of a replica.
+const SETTINGS_BYTES_MAX: usize = 1024;
+
+const OTHER_EPOCH: Rejection =
+    Rejection::Because(Status::Etmpfail, "the vbucket is not active in this epoch");
+
 const NOT_OPEN: Rejection =
     Rejection::Because(Status::Einval, "open the connection for change streams first");
 
@@ -50,9 +62,7 @@ pub(super) fn open<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return refuse(Status::Einval, "the name has 1 to 251 bytes");
     }
-    if !req.frame.value.is_empty() && !is_empty_object(req.frame.value) {
-        return refuse(Status::Einval, "a producer takes no settings with open");
-    }
+    let feeds_replicas = introduces_node(req)?;
     check_flags(flags)?;
     if req.state.features().has(Feature::UnorderedExecution) {
         return refuse(Status::NotSupported, "unordered execution was negotiated");
@@ -67,9 +77,43 @@ pub(super) fn open<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let (record, bucket) = (Arc::new(record), Arc::clone(req.handle()));
     bucket.producers().enter(&record);
     let (features, now_ms) = (req.state.features(), req.env.now_ms);
-    let producer = DcpProducer::new(bucket, flags, features, inbox, record, now_ms);
+    let mut producer = DcpProducer::new(bucket, flags, features, inbox, record, now_ms);
+    producer.options.feeds_replicas = feeds_replicas;
     req.state.producer = Some(Box::new(producer));
     Ok(HandlerReply::Success)
+}
+
+/// True when another node opens the connection for its replicas of this bucket. It says so with the
+/// name of its consumer and the uuid of its bucket.
+fn introduces_node(req: &Request<'_>) -> Result<bool, Rejection> {
+    let refuse = |context| Err(Rejection::Because(Status::Einval, context));
+    let value = req.frame.value;
+    if value.is_empty() || is_empty_object(value) {
+        return Ok(false);
+    }
+    if req.state.user.name() != NODE_NAME {
+        return refuse("a producer takes no settings with open");
+    }
+    let text = value.len() <= SETTINGS_BYTES_MAX;
+    let settings = text.then(|| serde_json::from_slice(value).ok()).flatten();
+    let Some(ReplicaSettings { consumer_name, bucket_uuid }) = settings else {
+        return refuse("a replica opens with consumer_name and bucket_uuid");
+    };
+    if consumer_name.is_empty() || consumer_name.len() > NAME_BYTES_MAX {
+        return refuse("the consumer's name has 1 to 251 bytes");
+    }
+    if bucket_uuid != req.bucket().config().uuid {
+        return refuse("the bucket here is another one of this name");
+    }
+    Ok(true)
+}
+
+/// What another node says of itself when it opens a connection.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplicaSettings {
+    consumer_name: String,
+    bucket_uuid: String,
 }
 
 fn is_empty_object(value: &[u8]) -> bool {
@@ -110,6 +154,7 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let vbid = req.named_vbucket();
     check_request(req, &extras)?;
     let wanted = wanted_stream(req)?;
+    let epoch = replica_epoch(req, &wanted)?;
     let key = (vbid, stream_id(req, &wanted)?);
     let filter = wanted.filter.clone();
     let producer = req.state.producer.as_mut().ok_or(NOT_OPEN)?;
@@ -141,15 +186,71 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         Err(refused) => return refuse_stream(refused),
     };
     let mut log = Vec::new();
-    for entry in stream.failover_table() {
-        FailoverLog::write_entry(&mut log, entry.uuid, entry.seqno);
+    let table = stream.failover_table();
+    if epoch.is_some_and(|epoch| !begins_with(table, epoch)) {
+        return Err(OTHER_EPOCH);
+    }
+    if epoch.is_some() {
+        let bucket = producer.bucket.bucket();
+        let high_seqno = bucket.serving_vbucket(vbid)?.stats().high_seqno;
+        ReplicaStreamAnswer::write_high_seqno(&mut log, high_seqno);
+    }
+    for entry in table {
+        let history = (entry.uuid, entry.seqno);
+        match epoch {
+            Some(_) => ReplicaStreamAnswer::write_history(&mut log, history, entry.epoch),
+            None => FailoverLog::write_entry(&mut log, history.0, history.1),
+        }
     }
     let head = StreamHead { opaque: req.frame.header.opaque, vbid, stream_id: key.1 };
     let generation = producer.rights_generation();
     debug_assert_eq!(producer.streams.next_position() as u64, token, "the token is the position");
-    producer.streams.add(DcpProducerStream::new(head, stream, extras, filter, generation));
+    let mut stream = DcpProducerStream::new(head, stream, extras, filter, generation);
+    stream.acknowledged_seqno = epoch.map(|_| extras.snapshot_start);
+    producer.streams.add(stream);
     producer.changed();
     Ok(HandlerReply::value(log))
+}
+
+/// The epoch that a replica names. Replicas name one, and nothing else does.
+fn replica_epoch(
+    req: &Request<'_>,
+    wanted: &StreamRequestJson,
+) -> Result<Option<CopiesEpoch>, Rejection> {
+    let producer = req.state.producer.as_ref().ok_or(NOT_OPEN)?;
+    let Some(epoch) = wanted.copies_epoch else {
+        return match producer.options.feeds_replicas {
+            true => Err(Rejection::Because(Status::Einval, "a replica names its epoch")),
+            false => Ok(None),
+        };
+    };
+    if !producer.options.feeds_replicas || wanted.filter != StreamFilter::All {
+        return Err(Rejection::Because(Status::Einval, "copies_epoch is for replicas"));
+    }
+    let vbucket = req.bucket().serving_vbucket(req.named_vbucket())?;
+    match begins_with(&vbucket.failover_table(), epoch) {
+        true => Ok(Some(epoch)),
+        false => Err(OTHER_EPOCH),
+    }
+}
+
+/// True when the newest history began in this epoch.
+fn begins_with(table: &[FailoverEntry], epoch: CopiesEpoch) -> bool {
+    table.first().is_some_and(|newest| newest.epoch == epoch)
+}
+
+/// SeqnoAcknowledged: a replica has everything up to a seqno. Has no answer.
+pub(super) fn acknowledge_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+    let seqno = decode_seqno_acknowledged(req.frame.extras).ok_or(Status::Einval)?;
+    let key = (req.named_vbucket(), None);
+    let producer = req.state.producer.as_mut().ok_or(NOT_OPEN)?;
+    if !producer.options.feeds_replicas {
+        return Err(Rejection::Because(Status::Einval, "only replicas acknowledge seqnos"));
+    }
+    match producer.acknowledge_seqno(key, seqno) {
+        true => Ok(HandlerReply::Nothing),
+        false => Err(Rejection::Because(Status::Erange, "that was not sent yet")),
+    }
 }
 
 /// The checks before those of the filter.

@@ -112,6 +112,7 @@ const fn handler(opcode: Opcode) -> Option<Handler> {
         DcpCloseStream => dcp::close_stream,
         DcpGetFailoverLog => dcp::failover_log,
         DcpBufferAcknowledgement => dcp::acknowledge,
+        DcpSeqnoAcknowledged => dcp::acknowledge_seqno,
         _ => return None,
     };
     Some(handler)

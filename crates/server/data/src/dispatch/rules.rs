@@ -342,6 +342,7 @@ pub(super) const fn find(opcode: Opcode) -> Option<Rule> {
         },
         DcpCloseStream | DcpGetFailoverLog => Rule::new(Somewhere(DCP_STREAM)),
         DcpBufferAcknowledgement => Rule { extras: 1 << 4, ..Rule::new(Somewhere(DCP_STREAM)) },
+        DcpSeqnoAcknowledged => Rule { extras: 1 << 8, ..Rule::new(Somewhere(DCP_STREAM)) },
         GetAllVbSeqnos => Rule {
             extras: 1 << 0 | 1 << 4 | 1 << 8,
             reorders: true,

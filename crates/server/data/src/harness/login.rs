@@ -8,7 +8,7 @@ use oribi_protocol::request::{RequestParts, encode_request};
 use super::ConnectionHarness;
 
 /// Logs in with the features that `wants` accepts, and selects the bucket.
-pub(super) fn log_in(harness: &mut ConnectionHarness, wants: impl Fn(Feature) -> bool) {
+pub(crate) fn log_in(harness: &mut ConnectionHarness, wants: impl Fn(Feature) -> bool) {
     let wanted = Feature::all().iter().filter(|feature| wants(**feature));
     let features: Vec<u8> = wanted.flat_map(|feature| feature.code().to_be_bytes()).collect();
     let credentials = format!("\0{DEVELOPMENT_NAME}\0{DEVELOPMENT_PASSWORD}");

@@ -5,6 +5,7 @@
 //! [`FollowedCopy::stop`] nothing of the stream reaches the copy any more.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_types::{CopiesEpoch, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard};
@@ -66,39 +67,52 @@ pub struct FollowedCopy {
     pub(crate) bucket: Arc<BucketHandle>,
     pub(crate) vbid: Vbid,
     pub(crate) source: ReplicaSource,
-    gate: Mutex<CopyGate>,
-}
-
-/// State of a copy that whoever changes the copy holds.
-#[derive(Default)]
-pub struct CopyGate {
-    is_stopped: bool,
-    pub(crate) progress: ReplicaProgress,
+    is_stopped: AtomicBool,
+    /// Held by whoever changes the copy.
+    gate: Mutex<()>,
+    progress: Mutex<ReplicaProgress>,
 }
 
 impl FollowedCopy {
     pub(crate) fn new(bucket: &Arc<BucketHandle>, vbid: Vbid, source: ReplicaSource) -> Self {
-        FollowedCopy { bucket: Arc::clone(bucket), vbid, source, gate: Mutex::default() }
+        FollowedCopy {
+            bucket: Arc::clone(bucket),
+            vbid,
+            source,
+            is_stopped: AtomicBool::new(false),
+            gate: Mutex::default(),
+            progress: Mutex::default(),
+        }
     }
 
     /// Leave to change the copy, unless it has stopped following. Nothing else of the stream
     /// changes it, and nothing stops it, while the guard lives.
-    pub fn enter(&self) -> Option<MutexGuard<'_, CopyGate>> {
+    pub(crate) fn enter(&self) -> Option<MutexGuard<'_, ()>> {
         let gate = self.gate.lock();
-        (!gate.is_stopped && !self.bucket.is_deleted()).then_some(gate)
+        (!self.is_stopped()).then_some(gate)
     }
 
     /// Waits for the change under way; there is no other afterwards.
     pub(crate) fn stop(&self) {
-        self.gate.lock().is_stopped = true;
+        self.is_stopped.store(true, Ordering::Release);
+        drop(self.gate.lock());
     }
 
+    /// Does not wait for a change under way.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.gate.lock().is_stopped || self.bucket.is_deleted()
+        self.is_stopped.load(Ordering::Acquire) || self.bucket.is_deleted()
+    }
+
+    pub(crate) fn note(&self, progress: ReplicaProgress) {
+        *self.progress.lock() = progress;
+    }
+
+    pub(crate) fn note_waiting(&self) {
+        self.progress.lock().phase = ReplicaPhase::Waiting;
     }
 
     pub(crate) fn status(&self) -> ReplicaStatus {
-        let progress = self.gate.lock().progress;
+        let progress = *self.progress.lock();
         let vbucket = self.bucket.bucket().vbucket(self.vbid);
         let position = vbucket.and_then(|vbucket| vbucket.replica_position());
         ReplicaStatus {

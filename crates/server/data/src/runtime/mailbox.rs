@@ -16,6 +16,8 @@ use crate::connection::memory::budget::Grant;
 use crate::connection::waker::{ConnectionId, ConnectionWaker};
 use crate::dispatch::environment::Environment;
 use crate::dispatch::job::JobResult;
+use crate::replication::links::LinkWorker;
+use crate::replication::message::LinkMessage;
 
 #[derive(Debug)]
 pub enum AcceptedSocket {
@@ -60,6 +62,8 @@ pub enum WorkerMessage {
     DcpReady {
         connection: ConnectionId,
     },
+    /// News for the worker's links to other nodes.
+    Link(LinkMessage),
     /// Cluster configurations have changed; the worker notifies subscribed connections.
     ClusterMapChanged,
     /// Send one answer, as a sign of life.
@@ -112,6 +116,12 @@ impl ConnectionWaker for Mailbox {
 
     fn dcp_ready(&self, connection: ConnectionId) {
         self.post(WorkerMessage::DcpReady { connection });
+    }
+}
+
+impl LinkWorker for Mailbox {
+    fn post_link(&self, message: LinkMessage) {
+        self.post(WorkerMessage::Link(message));
     }
 }
 

@@ -16,6 +16,7 @@
 
 mod connections;
 mod handshake;
+mod outgoing;
 mod pauses;
 mod proxied;
 mod slot;
@@ -43,6 +44,7 @@ use crate::runtime::driver::ConnectionDriver;
 use crate::runtime::mailbox::{Mailbox, WorkerMessage};
 use crate::server_context::ServerContext;
 use connections::WorkerConnections;
+use outgoing::{LINK_TOKENS, OutgoingLinks};
 
 /// Readiness events taken from the kernel at once.
 const EVENTS_MAX: usize = 1024;
@@ -102,6 +104,7 @@ struct WorkerLoop {
     mailbox: Arc<Mailbox>,
     blocking: BlockingQueue,
     connections: WorkerConnections,
+    links: OutgoingLinks,
     messages: Vec<WorkerMessage>,
     /// Monotonic clock of this round.
     now_ns: u64,
@@ -126,6 +129,7 @@ impl WorkerLoop {
             mailbox,
             blocking,
             connections: WorkerConnections::default(),
+            links: OutgoingLinks::default(),
             messages: Vec::new(),
             now_ns: 0,
             scanned_ms: 0,
@@ -152,14 +156,17 @@ impl WorkerLoop {
             self.environment.stretch.begin(now_ns);
             self.now_ns = now_ns;
             for event in &events {
-                if event.token() != WAKER {
-                    self.connections.on_event(event);
+                match event.token() {
+                    Token(token) if token < LINK_TOKENS => self.connections.on_event(event),
+                    WAKER => {}
+                    Token(token) => self.links.on_event(token - LINK_TOKENS, event),
                 }
             }
             self.take_messages();
             self.retry_writes();
             self.connections.run_timers(self.environment.now_ms);
             self.run_turns();
+            self.run_links();
             self.scan_deadlines();
             if self.is_stopped() {
                 break;
@@ -167,17 +174,24 @@ impl WorkerLoop {
         }
         self.connections.close_all(&mut self.environment, CloseReason::ServerStopping);
         assert!(self.connections.is_empty(), "a worker that ends has no connection");
+        self.links.close_all(&mut self.environment);
+    }
+
+    fn run_links(&mut self) {
+        if self.links.has_work(self.environment.now_ms) {
+            self.links.run(&mut self.environment, self.poll.registry(), &self.mailbox);
+        }
     }
 
     /// Longest time to wait for an event in the kernel.
     fn patience(&self) -> Option<Duration> {
-        if self.connections.has_runnable() {
+        if self.connections.has_runnable() || self.links.has_work(0) {
             Some(Duration::ZERO)
         } else if !self.environment.bucket_waits.is_empty() {
             Some(Duration::from_millis(ROOM_RETRY_MS))
         } else if self.stopping_since.is_some() {
             Some(Duration::from_millis(10))
-        } else if self.connections.is_empty() {
+        } else if self.connections.is_empty() && self.links.is_empty() {
             block_arena::give_back_kept_blocks();
             None
         } else {
@@ -188,6 +202,7 @@ impl WorkerLoop {
     /// How long no connection has to act by itself.
     fn time_to_timer(&self) -> Duration {
         let (due_ms, pause_ns) = (self.connections.timer_due_ms(), self.connections.pause_due_ns());
+        let due_ms = due_ms.into_iter().chain(self.links.due_ms()).min();
         if due_ms.is_none() && pause_ns.is_none() {
             return Duration::MAX;
         }
@@ -243,6 +258,7 @@ impl WorkerLoop {
             WorkerMessage::DcpReady { connection } => {
                 self.connections.announce_changes(connection, self.moment());
             }
+            WorkerMessage::Link(message) => self.links.receive(message, &self.environment),
             WorkerMessage::ClusterMapChanged => {
                 self.connections.announce_cluster_map(&self.environment)
             }

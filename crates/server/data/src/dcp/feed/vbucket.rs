@@ -164,6 +164,7 @@ impl FeedVbucket {
             request: open.request,
             filter: filter.clone(),
             stats: open.stream.stats(),
+            acknowledged_seqno: None,
         })
     }
 

@@ -111,7 +111,7 @@ fn write_connection(
     writer.flag("send_stream_end_on_client_close_stream", ends_closed);
     writer.flag("enable_expiry_opcode", published.options.expirations);
     writer.flag("enable_stream_id", published.options.stream_ids);
-    writer.flag("synchronous_replication", false);
+    writer.flag("synchronous_replication", published.options.feeds_replicas);
     writer.flag("synchronous_writes", false);
     writer.flag("flatbuffers_system_events", false);
     writer.flag("change_streams_enabled", false);
@@ -134,7 +134,7 @@ fn write_stream(
     name: &str,
     stream: &DcpStreamFigures,
 ) {
-    let DcpStreamFigures { head, request, filter, stats } = stream;
+    let DcpStreamFigures { head, request, filter, stats, acknowledged_seqno } = stream;
     let vbid = itoa::Buffer::new().format(head.vbid.0).to_owned();
     let prefix = writer.prefix().text(name).text(":stream_").text(&vbid).text("_");
     if let Some(id) = head.stream_id {
@@ -160,6 +160,10 @@ fn write_stream(
     writer.number("last_sent_seqno_advance", stats.last_sent_seqno_advance.0);
     writer.number("last_sent_snap_end_seqno", stats.last_sent_snap_end_seqno.0);
     writer.number("last_read_seqno", stats.last_read_seqno.0);
+    if let (Some(seqno), Some(lag)) = (acknowledged_seqno, stream.replica_lag(bucket.bucket())) {
+        writer.number("acknowledged_seqno", seqno.0);
+        writer.number("replica_lag", lag);
+    }
     writer.flag("cursor_registered", stats.cursor_registered);
     writer.flag("change_streams_enabled", false);
     let (kind, ids) = match filter {

@@ -73,6 +73,7 @@ fn needs(opcode: Opcode) -> Option<Needs> {
             Within(&[DcpStream])
         }
         Op::DcpGetFailoverLog | Op::DcpBufferAcknowledgement => Within(&[DcpStream]),
+        Op::DcpSeqnoAcknowledged => Within(&[DcpStream]),
         Op::CollectionsGetManifest | Op::CollectionsGetId | Op::CollectionsGetScopeId => Bucket,
         _ => return None,
     })

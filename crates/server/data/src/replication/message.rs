@@ -1,0 +1,35 @@
+//! What other threads say to the links of a worker.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::followed_copy::FollowedCopy;
+use super::work::LinkWorkResult;
+
+/// Identifies an attempt of a link to connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkId {
+    pub(crate) slot: usize,
+    /// Distinguishes successive attempts, and links.
+    pub(crate) attempt: u64,
+}
+
+/// See the module text.
+pub enum LinkMessage {
+    /// A copy that is to follow.
+    Follow(Arc<FollowedCopy>),
+    /// A copy has stopped to follow.
+    Stopped,
+    /// Work of a link is done.
+    WorkDone { link: LinkId, result: LinkWorkResult },
+}
+
+impl fmt::Debug for LinkMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkMessage::Follow(copy) => write!(f, "Follow({})", copy.vbid.0),
+            LinkMessage::Stopped => f.write_str("Stopped"),
+            LinkMessage::WorkDone { link, .. } => write!(f, "WorkDone({link:?})"),
+        }
+    }
+}
