@@ -17,6 +17,7 @@ mod client;
 mod collections;
 mod configuration;
 mod connection_memory;
+mod copies;
 mod crash;
 mod dcp_memory;
 mod disk_full;

@@ -1,0 +1,230 @@
+//! Buckets with replicas on three nodes, which agree through a real etcd: nodes are killed, stopped
+//! in order and come back. Without etcd these tests are skipped, and say so.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use oribi_client::{Client, ConnectOptions, KvNode, WriteOptions};
+use oribi_protocol::status::Status;
+use oribi_testkit::http::HttpClient;
+use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
+use oribi_testkit::{
+    EtcdServer, PATIENCE, RawConnection, ServerOptions, ServerProcess, poll_until,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
+const BUCKET: &str = "copied";
+const VBUCKETS: usize = 16;
+/// Seconds of a lease: little, and enough for a machine that is busy.
+const LEASE_S: u64 = 4;
+
+struct Cluster {
+    etcd: EtcdServer,
+    directory: TempDir,
+    nodes: Vec<ServerProcess>,
+}
+
+impl Cluster {
+    fn start() -> Option<Cluster> {
+        let etcd = EtcdServer::start_for_test()?;
+        let directory = tempfile::tempdir().unwrap();
+        let mut secret = std::fs::OpenOptions::new();
+        let secret = secret.write(true).create_new(true).mode(0o600);
+        let mut secret = secret.open(directory.path().join("secret")).unwrap();
+        std::io::Write::write_all(&mut secret, &[b'x'; 40]).unwrap();
+        let mut cluster = Cluster { etcd, directory, nodes: Vec::new() };
+        for name in ["one", "two", "three"] {
+            let node = ServerProcess::start(cluster.options(name)).unwrap();
+            cluster.nodes.push(node);
+        }
+        Some(cluster)
+    }
+
+    fn options(&self, name: &str) -> ServerOptions {
+        let place: PathBuf = self.directory.path().join(name).join("data");
+        ServerOptions::new(ORIBI, place)
+            .setting("cluster-etcd", self.etcd.url())
+            .setting("cluster-lease-s", LEASE_S)
+            .setting("cluster-failover-ms", 500)
+            .setting("cluster-secret-file", self.directory.path().join("secret").display())
+            .setting("node-name", name)
+            .setting("memory-quota-mib", 256)
+    }
+
+    fn http(&self, at: usize) -> HttpClient {
+        HttpClient::new(self.nodes[at].admin_port())
+            .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD)
+    }
+
+    /// Creates the bucket on the first node, once all three form a cluster.
+    fn create(&self, replicas: usize) {
+        let is_formed = || {
+            let services = self.http(0).get("/pools/default/nodeServices").ok()?.json().ok()?;
+            (services["nodesExt"].as_array()?.len() == 3).then_some(())
+        };
+        self.wait("three nodes form a cluster", is_formed);
+        let (vbuckets, replicas) = (VBUCKETS.to_string(), replicas.to_string());
+        let form = [
+            ("name", BUCKET),
+            ("ramQuotaMB", "128"),
+            ("numVBuckets", &vbuckets),
+            ("replicaNumber", &replicas),
+        ];
+        let answer = self.http(0).post_form("/pools/default/buckets", &form).unwrap();
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    }
+
+    #[track_caller]
+    fn wait<T>(&self, what: &str, condition: impl FnMut() -> Option<T>) -> T {
+        match poll_until(PATIENCE, condition) {
+            Some(done) => done,
+            None => {
+                let outputs: Vec<String> = self.nodes.iter().map(ServerProcess::output).collect();
+                panic!("in vain: {what}\n{}", outputs.join("\n---\n"))
+            }
+        }
+    }
+
+    /// Ports of each vbucket's copies as a node shows them, if each has an active one and all of its
+    /// replicas.
+    fn chains(&self, at: usize) -> Option<Vec<Vec<u16>>> {
+        let map = self.map(at)?;
+        let ports: Vec<u16> = map["serverList"]
+            .as_array()?
+            .iter()
+            .map(|server| server.as_str()?.rsplit(':').next()?.parse().ok())
+            .collect::<Option<_>>()?;
+        let chain = |chain: &Value| -> Option<Vec<u16>> {
+            let places = chain.as_array()?.iter();
+            places.map(|at| ports.get(usize::try_from(at.as_i64()?).ok()?).copied()).collect()
+        };
+        map["vBucketMap"].as_array()?.iter().map(chain).collect()
+    }
+
+    fn map(&self, at: usize) -> Option<Value> {
+        let path = format!("/pools/default/buckets/{BUCKET}");
+        let bucket = self.http(at).get(&path).ok()?.json().ok()?;
+        Some(bucket["vBucketServerMap"].clone())
+    }
+
+    /// Waits until every vbucket has its copies and all are equal.
+    #[track_caller]
+    fn wait_for_copies(&self, replicas: usize) {
+        self.wait("all copies are equal", || {
+            let chains = self.chains(0)?;
+            let seqnos: BTreeMap<u16, BTreeMap<String, String>> = self
+                .nodes
+                .iter()
+                .map(|node| Some((node.port(), seqnos(node)?)))
+                .collect::<Option<_>>()?;
+            let is_equal = |(vbucket, chain): (usize, &Vec<u16>)| {
+                let high = |port: &u16| seqnos.get(port)?.get(&format!("vb_{vbucket}:high_seqno"));
+                let active = high(&chain[0]);
+                let is_whole = chain.len() == replicas + 1 && active.is_some();
+                is_whole && chain.iter().all(|port| high(port) == active)
+            };
+            let is_done = chains.len() == VBUCKETS && chains.iter().enumerate().all(is_equal);
+            is_done.then_some(())
+        });
+    }
+
+    async fn client(&self, at: &[usize]) -> Client {
+        let place = |at: &usize| KvNode::new("127.0.0.1".to_owned(), self.nodes[*at].port());
+        let mut options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, BUCKET)
+            .node(&place(&at[0]))
+            .operation_timeout(PATIENCE);
+        options.seeds = at.iter().map(place).collect();
+        Client::connect(options).await.expect("a node answers")
+    }
+}
+
+/// Figures of a node's vbuckets.
+fn seqnos(node: &ServerProcess) -> Option<BTreeMap<String, String>> {
+    let mut connection = RawConnection::connect(node.port()).ok()?;
+    connection.hello(&[oribi_protocol::feature::Feature::SelectBucket]).ok()?;
+    connection.sasl_plain(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD).ok()?;
+    let selected = connection.select_bucket(BUCKET).ok()?;
+    let stats = connection.stat("vbucket-seqno").ok().filter(|_| selected == Status::Success)?;
+    Some(stats.into_iter().collect())
+}
+
+async fn write(client: &Client, prefix: &str, count: usize) {
+    for number in 0..count {
+        let (key, value) = (format!("{prefix}-{number}"), Bytes::from(number.to_string()));
+        let collection = client.default_collection();
+        client.upsert(collection, key.as_bytes(), value, &WriteOptions::new()).await.unwrap();
+    }
+}
+
+async fn check(client: &Client, prefix: &str, count: usize) {
+    for number in 0..count {
+        let key = format!("{prefix}-{number}");
+        let found = client.get(client.default_collection(), key.as_bytes()).await.unwrap();
+        let found = found.unwrap_or_else(|| panic!("{key} is gone"));
+        assert_eq!(found.value, number.to_string(), "{key}");
+    }
+}
+
+async fn survive_a_killed_node(replicas: usize) {
+    let Some(mut cluster) = Cluster::start() else { return };
+    cluster.create(replicas);
+    cluster.wait_for_copies(replicas);
+    let client = cluster.client(&[0, 1, 2]).await;
+    write(&client, "before", 200).await;
+    cluster.wait_for_copies(replicas);
+
+    cluster.nodes[2].kill().unwrap();
+    check(&client, "before", 200).await;
+    write(&client, "during", 200).await;
+    check(&client, "during", 200).await;
+
+    cluster.nodes[2].restart().unwrap();
+    cluster.wait_for_copies(replicas);
+    check(&client, "before", 200).await;
+    check(&client, "during", 200).await;
+}
+
+#[tokio::test]
+async fn one_replica_survives_a_killed_node() {
+    survive_a_killed_node(1).await;
+}
+
+#[tokio::test]
+async fn two_replicas_survive_a_killed_node() {
+    survive_a_killed_node(2).await;
+}
+
+#[tokio::test]
+async fn a_node_that_stops_in_order_hands_over() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    cluster.create(1);
+    cluster.wait_for_copies(1);
+    let client = cluster.client(&[0, 1, 2]).await;
+    write(&client, "before", 200).await;
+    assert!(cluster.nodes[1].terminate().unwrap().success(), "{}", cluster.nodes[1].output());
+    check(&client, "before", 200).await;
+    write(&client, "during", 200).await;
+    cluster.nodes[1].restart().unwrap();
+    cluster.wait_for_copies(1);
+    check(&client, "before", 200).await;
+    check(&client, "during", 200).await;
+}
+
+#[tokio::test]
+async fn a_bucket_dropped_during_absence_goes_later() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    cluster.create(1);
+    cluster.wait_for_copies(1);
+    cluster.nodes[2].kill().unwrap();
+    let answer = cluster.http(0).delete(&format!("/pools/default/buckets/{BUCKET}")).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    cluster.nodes[2].restart().unwrap();
+    for at in 0..3 {
+        let directory = cluster.nodes[at].data_dir().join("buckets").join(BUCKET);
+        cluster.wait("the bucket is gone", || (!directory.exists()).then_some(()));
+    }
+}
