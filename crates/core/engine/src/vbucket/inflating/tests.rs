@@ -1,6 +1,6 @@
 //! Dense values in one bucket, where a test needs what only the engine sees.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use oribi_storage::{MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
@@ -40,8 +40,20 @@ fn page(bucket: &Bucket) {
     bucket.check_invariants();
 }
 
+/// Its quota covers the memory that other tests of this process take without a bucket. Nothing is
+/// compressed where the process has no memory left.
+static COVER: LazyLock<Arc<Bucket>> = LazyLock::new(|| {
+    open(BucketConfig { vbuckets: 1, memory_quota_bytes: 4 << 30, ..BucketConfig::default() })
+});
+
+fn open(config: BucketConfig) -> Arc<Bucket> {
+    let store = Arc::new(MemoryStore::on(Arc::new(MemoryMedium::default())));
+    Bucket::open(config, store, Box::new(|| 7), true).expect("the bucket opens")
+}
+
 /// A bucket whose values are dense.
 fn bucket() -> Arc<Bucket> {
+    LazyLock::force(&COVER);
     let config = BucketConfig {
         vbuckets: 1,
         memory_quota_bytes: 8 << 20,
@@ -49,8 +61,7 @@ fn bucket() -> Arc<Bucket> {
         low_watermark_percent: 7,
         ..BucketConfig::default()
     };
-    let store = Arc::new(MemoryStore::on(Arc::new(MemoryMedium::default())));
-    let bucket = Bucket::open(config, store, Box::new(|| 7), true).expect("the bucket opens");
+    let bucket = open(config);
     bucket.set_memory_tier(MemoryTier::Dense);
     let vbucket = bucket.vbucket(VB).expect("it is there");
     for number in 0..ORDERS {
