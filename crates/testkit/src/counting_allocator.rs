@@ -23,7 +23,7 @@ impl CountingAllocator {
         self.now.load(Relaxed)
     }
 
-    /// Runs something, and answers by how many bytes the process grew meanwhile at most.
+    /// Runs something, and answers by how many bytes the process grew at most until then.
     pub fn growth<R>(&self, run: impl FnOnce() -> R) -> (R, usize) {
         let before = self.allocated();
         self.most.store(before, Relaxed);

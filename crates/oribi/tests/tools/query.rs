@@ -161,6 +161,34 @@ fn a_server_and_its_data_directory_have_equal_rows() {
 }
 
 #[test]
+fn every_format_is_equal_for_a_stopped_server() {
+    let mut fixture = Fixture::filled();
+    let statement = "select meta().id, city, {'n': 1} as o, 1.5 as x from `default` \
+                     where city is not missing order by meta().id";
+    let formats = ["table", "json", "csv", "parquet"];
+    let print = |mut command: Command| {
+        let output = command.stdin(Stdio::null()).output().expect("oribi runs");
+        assert!(output.status.success(), "{}", stderr(&output));
+        output.stdout
+    };
+    let running =
+        formats.map(|format| print(fixture.command(&["query", "--format", format, statement])));
+    assert_eq!(
+        String::from_utf8_lossy(&running[2]),
+        "id,city,o,x\r\nuser-1,Oslo,\"{\"\"n\"\":1}\",1.5\r\n\
+         user-2,Kyiv,\"{\"\"n\"\":1}\",1.5\r\nuser-3,Kyiv,\"{\"\"n\"\":1}\",1.5\r\n"
+    );
+    assert!(running[3].starts_with(b"PAR1") && running[3].ends_with(b"PAR1"));
+    let data_dir = fixture.server.data_dir().to_owned();
+    fixture.server.terminate().unwrap();
+    for (format, expected) in formats.into_iter().zip(running) {
+        let mut command = Command::new(ORIBI);
+        command.args(["query", "--format", format, "--data-dir"]).arg(&data_dir).arg(statement);
+        assert_eq!(print(command), expected, "{format}");
+    }
+}
+
+#[test]
 fn wrong_statements_and_names_say_what_to_write() {
     let fixture = Fixture::filled();
     for (statement, expected) in [

@@ -84,7 +84,7 @@ impl Default for SelectState {
 
 #[derive(Default)]
 struct Scope {
-    names: ScopeNames,
+    names: ScopeNames<LoopPlan>,
     /// The sources, if this is the scope of a SELECT or change.
     sources: Option<Vec<FromSource>>,
 }

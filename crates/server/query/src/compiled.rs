@@ -6,10 +6,9 @@ use crate::compile::Compiler;
 use crate::context::QueryContext;
 use crate::datastore::Datastore;
 use crate::error::{QueryError, Result};
-use crate::explain;
-use crate::plan::QueryPlan;
 use crate::plan::change::{DeletePlan, InsertPlan, MergePlan, UpdatePlan};
-use crate::runtime::Runtime;
+use crate::plan::{BodyPlan, ProjectionPlan, QueryPlan};
+use crate::signature::signature;
 
 #[derive(Debug)]
 pub struct StatementPlan {
@@ -35,10 +34,10 @@ impl StatementPlan {
     pub fn compile(
         statement: &Statement,
         context: &QueryContext,
-        rt: &Runtime<'_>,
+        store: &dyn Datastore,
+        turn: &dyn Fn() -> Result<()>,
     ) -> Result<(StatementPlan, Bindings)> {
-        let turn = || rt.turn();
-        let mut compiler = Compiler::new(rt.store, context, &turn);
+        let mut compiler = Compiler::new(store, context, turn);
         let kind = match statement {
             Statement::Query(query) => PlanKind::Query(Box::new(compiler.query(query)?)),
             Statement::Insert(insert) => PlanKind::Insert(Box::new(compiler.insert(insert)?)),
@@ -53,12 +52,32 @@ impl StatementPlan {
         };
         let slot_count = compiler.sizes().0;
         let (sources, bound) = compiler.into_sources();
-        let signature = explain::signature(&kind);
+        let signature = signature(projection_of(&kind));
         Ok((StatementPlan { kind, slot_count, signature, sources }, bound))
     }
 
     /// What another run reads. None if the statement has to be compiled again.
     pub fn bind(&self, store: &dyn Datastore) -> Result<Option<Bindings>> {
         self.sources.bind(store)
+    }
+}
+
+/// The projection that makes the rows of the answer.
+fn projection_of(kind: &PlanKind) -> Option<&ProjectionPlan> {
+    match kind {
+        PlanKind::Query(query) => first_projection(&query.body),
+        PlanKind::Insert(plan) => plan.returning.as_ref(),
+        PlanKind::Update(plan) => plan.returning.as_ref(),
+        PlanKind::Delete(plan) => plan.returning.as_ref(),
+        PlanKind::Merge(plan) => plan.returning.as_ref(),
+        PlanKind::Other => None,
+    }
+}
+
+fn first_projection(body: &BodyPlan) -> Option<&ProjectionPlan> {
+    match body {
+        BodyPlan::Select(select) => Some(&select.projection),
+        BodyPlan::Nested(query) => first_projection(&query.body),
+        BodyPlan::Sets(first, _) => first_projection(first),
     }
 }

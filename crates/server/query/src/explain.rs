@@ -2,17 +2,15 @@
 
 mod condition;
 
-use std::collections::HashSet;
-
 use crate::ast::statement::Statement;
 use crate::compiled::{PlanKind, StatementPlan};
 use crate::plan::{
     AccessPath, BodyPlan, ExprPlan, FromPlan, JoinPlanKind, KeyRangeBound, OrderKey,
-    ProjectionPlan, ProjectionTerm, QueryPlan, SelectPlan, SourceKind, SourcePlan,
+    ProjectionTerm, QueryPlan, SelectPlan, SourceKind, SourcePlan,
 };
 use crate::plan::{IndexScanPlan, KeyTerm};
 use crate::prepared::PreparedStatement;
-use crate::value::{Object, QueryValue, write};
+use crate::value::{Object, QueryValue};
 use condition::{SourceNames, all_text, text};
 
 /// The row of EXPLAIN.
@@ -32,43 +30,6 @@ pub fn prepared_row(plan: &StatementPlan, prepared: &PreparedStatement) -> Query
         ),
         ("text", QueryValue::from(prepared.text.as_str())),
     ])
-}
-
-/// The types of result fields, as JSON text.
-pub fn signature(kind: &PlanKind) -> String {
-    let projection = match kind {
-        PlanKind::Query(query) => first_projection(&query.body),
-        PlanKind::Insert(plan) => plan.returning.as_ref(),
-        PlanKind::Update(plan) => plan.returning.as_ref(),
-        PlanKind::Delete(plan) => plan.returning.as_ref(),
-        PlanKind::Merge(plan) => plan.returning.as_ref(),
-        PlanKind::Other => None,
-    };
-    match projection {
-        None => "null".to_owned(),
-        Some(projection) if projection.raw => "\"json\"".to_owned(),
-        // In the order of the statement, which names the columns of a table.
-        Some(projection) => {
-            let term = |term: &ProjectionTerm| match term {
-                ProjectionTerm::Value(name, _) => {
-                    format!("{}:\"json\"", write::to_json(&QueryValue::Str(name.clone())))
-                }
-                _ => "\"*\":\"*\"".to_owned(),
-            };
-            let mut seen = HashSet::new();
-            let terms = projection.terms.iter().map(term);
-            let terms: Vec<String> = terms.filter(|text| seen.insert(text.clone())).collect();
-            format!("{{{}}}", terms.join(","))
-        }
-    }
-}
-
-fn first_projection(body: &BodyPlan) -> Option<&ProjectionPlan> {
-    match body {
-        BodyPlan::Select(select) => Some(&select.projection),
-        BodyPlan::Nested(query) => first_projection(&query.body),
-        BodyPlan::Sets(first, _) => first_projection(first),
-    }
 }
 
 fn object<const N: usize>(fields: [(&str, QueryValue); N]) -> QueryValue {

@@ -47,6 +47,7 @@ mod request;
 mod runtime;
 mod scan_hints;
 mod service;
+mod signature;
 pub mod statement_text;
 pub mod stored;
 mod value;

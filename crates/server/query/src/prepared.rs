@@ -2,7 +2,7 @@
 //!
 //! Clients prepare again when a name is unknown (4040), so nothing is stored. A name belongs to a
 //! user, a text and a query context: no user sees or replaces the statements of others. The plan is
-//! kept until a keyspace or index comes or goes ([`crate::Datastore::version`]); each run binds it to the
+//! kept until a keyspace or index comes or goes ([`Datastore::version`]). Each run binds it to the
 //! keyspaces of then, with the user's rights of then.
 
 use std::collections::HashMap;
@@ -14,9 +14,9 @@ use crate::ast::statement::{Prepare, Statement};
 use crate::bindings::Bindings;
 use crate::compiled::StatementPlan;
 use crate::context::QueryContext;
+use crate::datastore::Datastore;
 use crate::error::{QueryError, Result};
 use crate::limits::{PREPARED_BYTES_MAX, PREPARED_BYTES_MIN, PREPARED_MAX};
-use crate::runtime::Runtime;
 use crate::value::{Object, QueryValue, Text};
 
 #[derive(Debug)]
@@ -51,16 +51,20 @@ impl PreparedStatement {
     }
 
     /// The plan for a run, and what the run reads. Compiled again if it is stale.
-    pub fn plan(&self, rt: &Runtime<'_>) -> Result<(Arc<StatementPlan>, Bindings)> {
+    pub fn plan(
+        &self,
+        store: &dyn Datastore,
+        turn: &dyn Fn() -> Result<()>,
+    ) -> Result<(Arc<StatementPlan>, Bindings)> {
         // Asked first: what changes during the compilation makes the plan stale.
-        let version = rt.store.version();
+        let version = store.version();
         let kept = self.plan.lock().clone().filter(|(of, _)| *of == version);
         if let Some((_, plan)) = kept
-            && let Some(bound) = plan.bind(rt.store)?
+            && let Some(bound) = plan.bind(store)?
         {
             return Ok((plan, bound));
         }
-        let (plan, bound) = StatementPlan::compile(&self.statement, &self.context, rt)?;
+        let (plan, bound) = StatementPlan::compile(&self.statement, &self.context, store, turn)?;
         let plan = Arc::new(plan);
         *self.plan.lock() = Some((version, plan.clone()));
         Ok((plan, bound))

@@ -6,7 +6,8 @@
 //! the same entries each time.
 
 pub mod memory;
-pub mod patterns;
+pub mod pattern_cache;
+mod patterns;
 mod sorting;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -23,7 +24,7 @@ use crate::limits::{BYTES_OF_A_TURN, ERRORS_MAX, TURNS_BETWEEN_CHECKS};
 use crate::memory_budget::MemoryBudget;
 use crate::prepared::PreparedStatements;
 use crate::value::{QueryValue, Text};
-use patterns::PatternCache;
+use pattern_cache::PatternCache;
 
 /// The frame: the values of a statement's slots.
 pub type SlotFrame = Vec<QueryValue>;

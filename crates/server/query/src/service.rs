@@ -208,7 +208,7 @@ impl Service {
             Statement::Execute(execute) => self.execute(execute, request, rt, output),
             Statement::Explain(inner) => {
                 keep_copies(&request.statement, rt)?;
-                let (plan, _) = StatementPlan::compile(inner, context, rt)?;
+                let (plan, _) = StatementPlan::compile(inner, context, rt.store, &|| rt.turn())?;
                 let row = explain::row(&plan, inner, &request.statement);
                 output.start("{\"plan\":\"json\",\"text\":\"string\"}".to_owned())?;
                 output.value(&row).map(drop)
@@ -218,7 +218,8 @@ impl Service {
                 indexes::run(statement, context, rt)
             }
             _ => {
-                let (plan, bound) = StatementPlan::compile(statement, context, rt)?;
+                let (plan, bound) =
+                    StatementPlan::compile(statement, context, rt.store, &|| rt.turn())?;
                 run_plan(&plan, bound, rt, output)
             }
         }
@@ -236,7 +237,7 @@ impl Service {
             return self.run_statement(statement, context, request, rt, output);
         }
         check_read_only(statement, request)?;
-        let (plan, bound) = prepared.plan(rt)?;
+        let (plan, bound) = prepared.plan(rt.store, &|| rt.turn())?;
         run_plan(&plan, bound, rt, output)
     }
 
@@ -251,7 +252,7 @@ impl Service {
         keep_copies(&prepare.text, rt)?;
         let name = prepare.name.clone().unwrap_or_else(|| generated_name(&prepare.text, context));
         let statement = PreparedStatement::new(rt.user, name.clone(), prepare, context.clone())?;
-        let (plan, bound) = statement.plan(rt)?;
+        let (plan, bound) = statement.plan(rt.store, &|| rt.turn())?;
         let statement = self.prepared.put(statement, prepare.force || prepare.name.is_none())?;
         if request.auto_execute {
             output.prepared = Some(name.to_string());

@@ -294,6 +294,25 @@ fn documents_are_rows_and_nothing_else_is() {
 }
 
 #[test]
+fn every_format_has_the_documents_of_a_table() {
+    let Some(cluster) = shop() else { return };
+    let statement = "select meta(c).id, c.name from shop._default.customers c order by meta(c).id";
+    let print = |format: &str| {
+        let output = query(cluster, &["--format", format, statement]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{format}: {output:?}");
+        output.stdout
+    };
+    let text = |format: &str| String::from_utf8(print(format)).unwrap();
+    assert_eq!(text("csv"), "id,name\r\ncustomer-0,Name 0\r\ncustomer-1,Name 1\r\n");
+    let json = "{\"id\":\"customer-0\",\"name\":\"Name 0\"}\n\
+                {\"id\":\"customer-1\",\"name\":\"Name 1\"}\n";
+    assert_eq!(text("json"), json);
+    assert!(text("table").contains("│ customer-1 ┆ Name 1 │"), "{}", text("table"));
+    let parquet = print("parquet");
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+}
+
+#[test]
 fn long_documents_are_whole() {
     let Some(cluster) = shop() else { return };
     let statement = "select s, s.kind, length(s.text) as n from shop s where meta(s).id = 'long'";

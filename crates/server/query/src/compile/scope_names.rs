@@ -5,21 +5,25 @@
 
 use std::collections::HashMap;
 
-use super::LoopPlan;
 use crate::value::Text;
 
 /// Names up to which a look-up compares each.
 const LISTED_MAX: usize = 16;
 
-#[derive(Default)]
-pub struct ScopeNames {
-    list: Vec<(Text, LoopPlan)>,
+pub struct ScopeNames<B> {
+    list: Vec<(Text, B)>,
     /// The latest place of each name in a list of more than `LISTED_MAX`.
     latest: HashMap<Text, usize>,
 }
 
-impl ScopeNames {
-    pub fn push(&mut self, name: Text, binding: LoopPlan) {
+impl<B> Default for ScopeNames<B> {
+    fn default() -> ScopeNames<B> {
+        ScopeNames { list: Vec::new(), latest: HashMap::new() }
+    }
+}
+
+impl<B> ScopeNames<B> {
+    pub fn push(&mut self, name: Text, binding: B) {
         self.list.push((name, binding));
         let count = self.list.len();
         match count.cmp(&(LISTED_MAX + 1)) {
@@ -32,24 +36,24 @@ impl ScopeNames {
     }
 
     /// Takes the latest binding away.
-    pub fn pop(&mut self) -> Option<(Text, LoopPlan)> {
+    pub fn pop(&mut self) -> Option<(Text, B)> {
         let last = self.list.pop();
         self.index();
         last
     }
 
-    pub fn find(&self, name: &Text) -> Option<&LoopPlan> {
+    pub fn find(&self, name: &Text) -> Option<&B> {
         match self.latest.is_empty() {
             true => self.list.iter().rev().find(|(known, _)| known == name).map(|(_, one)| one),
             false => self.latest.get(name).map(|place| &self.list[*place].1),
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &(Text, LoopPlan)> {
+    pub fn iter(&self) -> impl Iterator<Item = &(Text, B)> {
         self.list.iter()
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut (Text, LoopPlan)> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut (Text, B)> {
         self.list.iter_mut()
     }
 
@@ -62,8 +66,8 @@ impl ScopeNames {
     }
 }
 
-impl From<Vec<(Text, LoopPlan)>> for ScopeNames {
-    fn from(list: Vec<(Text, LoopPlan)>) -> ScopeNames {
+impl<B> From<Vec<(Text, B)>> for ScopeNames<B> {
+    fn from(list: Vec<(Text, B)>) -> ScopeNames<B> {
         let mut names = ScopeNames { list, latest: HashMap::new() };
         names.index();
         names
@@ -76,22 +80,19 @@ mod tests {
 
     use super::*;
 
-    fn slot(names: &ScopeNames, name: &str) -> Option<usize> {
-        match names.find(&Text::from(name))? {
-            LoopPlan::Value(slot) => Some(*slot),
-            _ => None,
-        }
+    fn slot(names: &ScopeNames<usize>, name: &str) -> Option<usize> {
+        names.find(&Text::from(name)).copied()
     }
 
     #[test]
     fn the_latest_binding_of_a_name_counts() {
         for others in [0, 15, 16, 17, 100] {
             let mut names = ScopeNames::default();
-            names.push("a".into(), LoopPlan::Value(1));
+            names.push("a".into(), 1);
             for number in 0..others {
-                names.push(format!("x{number}").as_str().into(), LoopPlan::Value(1_000 + number));
+                names.push(format!("x{number}").as_str().into(), 1_000 + number);
             }
-            names.push("a".into(), LoopPlan::Value(2));
+            names.push("a".into(), 2);
             assert_eq!(slot(&names, "a"), Some(2), "{others}");
             assert_eq!(slot(&names, "b"), None, "{others}");
             assert_eq!(slot(&names, "x14"), (others > 14).then_some(1_014), "{others}");

@@ -4,7 +4,7 @@ use super::function::{Function, array, check_length, strict};
 use super::strings::PART_BYTES;
 use crate::error::Result;
 use crate::runtime::Runtime;
-use crate::runtime::patterns::SearchPattern;
+use crate::runtime::pattern_cache::SearchPattern;
 use crate::value::{QueryValue, Text};
 
 /// Bytes of a text apart from its content, in a list that grows.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use regex::Regex;
 
 use super::Runtime;
+use super::pattern_cache::SearchPattern;
 use crate::error::{QueryError, Result};
 use crate::like::Like;
 use crate::limits::{
@@ -24,19 +25,6 @@ const STEPS_OF_A_BYTE: usize = 4;
 
 /// Bytes of JSON that are walked in the time of compiling one byte.
 const COMPILE_WORK: usize = 16;
-
-#[derive(Default)]
-pub struct PatternCache {
-    likes: Vec<(Text, Text, Rc<Like>)>,
-    regexes: Vec<(Text, Rc<SearchPattern>)>,
-}
-
-/// A regular expression, and the bound on its states.
-pub struct SearchPattern {
-    regex: Regex,
-    states: usize,
-    kept_bytes: usize,
-}
 
 impl SearchPattern {
     /// The expression for a search in a text of so many bytes.

@@ -178,7 +178,6 @@ impl MemoryDatastore {
         keyspace
     }
 
-    /// Removes a bucket.
     pub fn remove(&self, bucket: &str) {
         self.keyspaces.lock().unwrap().retain(|keyspace| keyspace.name.bucket != bucket);
         self.version.fetch_add(1, Ordering::Relaxed);
