@@ -81,7 +81,6 @@ impl DenseTier {
         self.tier.store(tier as u8, Ordering::Relaxed);
     }
 
-    /// Bytes of dictionaries.
     pub(crate) fn dictionary_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

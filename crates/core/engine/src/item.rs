@@ -22,8 +22,8 @@
 //! Flags, expiry and collection are optional, in this order, 4 bytes each and unaligned: most
 //! documents lack two of the three, and 30 to 34 bytes of header instead of 42 are worth an
 //! addition per read. An evicted version has no value behind its key, but still has the value's
-//! length, unless it is dense. A tombstone of an expired document has room for flags, which are 0: no other block has
-//! that.
+//! length, unless it is dense. A tombstone of an expired document has room for flags, which are 0:
+//! no other block has that.
 //!
 //! Unsafe invariants, cited below by number:
 //! 1. A block is allocated by `NewItem::allocate` with `block_bytes` of what its header says: both

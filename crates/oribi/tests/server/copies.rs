@@ -89,8 +89,8 @@ impl Cluster {
         }
     }
 
-    /// Ports of each vbucket's copies as a node shows them, if each has an active one and all of its
-    /// replicas.
+    /// Ports of each vbucket's copies as a node shows them, if each has an active one and all of
+    /// its replicas.
     fn chains(&self, at: usize) -> Option<Vec<Vec<u16>>> {
         let map = self.map(at)?;
         let ports: Vec<u16> = map["serverList"]

@@ -32,7 +32,6 @@ use super::user_context::UserContext;
 use oribi_server::buckets::{
     BucketCopies, BucketError, BucketHandle, BucketOptions, DURABILITY_MIN_NAMES, DurabilityMin,
 };
-use oribi_server::replication::FEEDS_COPIES;
 
 /// Smallest memory quota of a bucket over HTTP, in MiB: Couchbase's. The setting takes less.
 const QUOTA_MIB_MIN: u64 = 100;
@@ -201,11 +200,6 @@ fn new_replicas(
     }
     match asked {
         Some(0) => Ok(None),
-        Some(_) if !FEEDS_COPIES => {
-            let message = "Replicas are not possible yet: nodes do not copy documents";
-            Err(field_error("replicaNumber", message).into())
-        }
-        None if !FEEDS_COPIES => Ok(None),
         Some(count) if node.has_links() => Ok(Some(count)),
         Some(_) => {
             let message = "Replicas need cluster_secret_file on every node of the cluster";

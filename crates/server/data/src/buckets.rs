@@ -16,6 +16,7 @@
 mod change;
 mod clustered;
 mod copies;
+mod copy_links;
 pub mod dcp_registry;
 mod durability;
 mod error;
@@ -32,6 +33,7 @@ pub(crate) mod range_scans;
 pub mod snapshot;
 mod storage;
 mod store_place;
+mod uuid;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -49,16 +51,17 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::diagnostics::counters::OperationTotals;
 use crate::diagnostics::counters::bucket::BucketOperations;
-use crate::replication::ReplicationLinks;
 
 use durability::{DurabilityMinCell, DurableMajority};
 use file::{BUCKET_FILE, BucketFile, MIB};
 pub(crate) use handle::CLEAN_SHUTDOWN_FILE;
+use uuid::{is_uuid, new_uuid, random_u64};
 
 pub use change::BucketChange;
 pub use clustered::ClusteredBuckets;
 pub use copies::BucketCopies;
 use copies::{CopyNumbers, LinksCell};
+pub use copy_links::{CopyLinks, ReplicaSource};
 pub use durability::{DURABILITY_MIN_NAMES, DurabilityMin};
 pub use error::BucketError;
 use error::io_error;
@@ -165,7 +168,7 @@ impl Buckets {
     }
 
     /// Sets what the copies of all buckets follow other nodes by.
-    pub(crate) fn set_links(&self, links: Arc<ReplicationLinks>) {
+    pub(crate) fn set_links(&self, links: Arc<dyn CopyLinks>) {
         self.links.get_or_init(|| links);
     }
 
@@ -582,19 +585,6 @@ pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, BucketError> {
 fn sync_directory(path: &Path) -> Result<(), BucketError> {
     let synced = std::fs::File::open(path).and_then(|directory| directory.sync_all());
     synced.map_err(|e| io_error("sync", path, e))
-}
-
-fn random_u64() -> u64 {
-    getrandom::u64().expect("the system call blocks until there is entropy and does not fail then")
-}
-
-/// True for a possible uuid of a bucket.
-fn is_uuid(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn new_uuid() -> String {
-    format!("{:016x}{:016x}", random_u64(), random_u64())
 }
 
 #[cfg(test)]

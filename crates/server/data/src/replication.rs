@@ -12,10 +12,7 @@ pub mod links;
 pub(crate) mod message;
 pub(crate) mod work;
 
-/// True once links bring documents to copies; until then buckets get no replicas.
-pub const FEEDS_COPIES: bool = true;
-
-pub use followed_copy::{ReplicaPhase, ReplicaSource, ReplicaStatus};
+pub use followed_copy::{ReplicaPhase, ReplicaStatus};
 pub use links::ReplicationLinks;
 
 #[cfg(test)]

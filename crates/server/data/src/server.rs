@@ -32,7 +32,9 @@ use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
 use crate::admin_api::{AdminService, AdminSockets, AdminStart};
-use crate::buckets::{BucketError, BucketOptions, Buckets, ClusteredBuckets, MemcachedPlace};
+use crate::buckets::{
+    BucketError, BucketOptions, Buckets, ClusteredBuckets, CopyLinks, MemcachedPlace,
+};
 use crate::cluster_config::address::{NodeAddress, own_ip};
 use crate::cluster_config::{ClusterConfig, QueryPorts, TlsPorts};
 use crate::connection::file_limit::FileLimits;
@@ -185,7 +187,7 @@ impl Server {
             collection: settings.memcached_collection.clone(),
         };
         context.diagnostics.reference_seed = u64::from_ne_bytes(random_bytes());
-        context.buckets.set_links(Arc::clone(&context.cluster.links));
+        context.buckets.set_links(Arc::clone(&context.cluster.links) as Arc<dyn CopyLinks>);
         context.cluster.node = join_cluster(settings, addresses, &context)?;
         let audit = open_audit(settings, &mut context)?;
         let context = Arc::new(context);

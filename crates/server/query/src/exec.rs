@@ -4,6 +4,7 @@
 //! of joins and filters copies nothing. Only groups, sorts, DISTINCT, set operations and windows
 //! keep rows, and they reserve memory for them. The steps are methods of the runtime.
 
+mod catalog;
 pub mod change;
 pub mod flow;
 pub mod from;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::ast::statement::{Prepare, Statement};
 use crate::bindings::Bindings;
+use crate::catalog::{CatalogRows, PreparedCatalog};
 use crate::compiled::StatementPlan;
 use crate::context::QueryContext;
 use crate::datastore::Datastore;
@@ -120,8 +121,10 @@ impl PreparedStatements {
         state.by_name.insert(key, (number, statement.clone()));
         Ok(statement)
     }
+}
 
-    pub fn catalog_rows(&self, owner: &str) -> Vec<(QueryValue, QueryValue)> {
+impl PreparedCatalog for PreparedStatements {
+    fn prepared_rows(&self, owner: &str) -> CatalogRows {
         let state = self.state.lock();
         let row = |(_, statement): &(u64, Arc<PreparedStatement>)| {
             let name = QueryValue::Str(statement.name.clone());

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::ast::Param;
 use crate::bindings::{Bindings, IndexReference, KeyspaceReference};
+use crate::catalog::PreparedCatalog;
 use crate::consistency::Consistency;
 use crate::datastore::{Datastore, Keyspace, KeyspaceIndex, KeyspaceName};
 use crate::error::{QueryError, Result};
 use crate::limits::{BYTES_OF_A_TURN, ERRORS_MAX, TURNS_BETWEEN_CHECKS};
 use crate::memory_budget::MemoryBudget;
-use crate::prepared::PreparedStatements;
 use crate::value::{QueryValue, Text};
 use pattern_cache::PatternCache;
 
@@ -38,7 +38,7 @@ pub struct QueryParameters {
 pub struct Runtime<'a> {
     pub store: &'a dyn Datastore,
     bindings: OnceCell<Bindings>,
-    pub prepared: &'a PreparedStatements,
+    pub prepared: &'a dyn PreparedCatalog,
     /// Whose prepared statements it sees.
     pub user: &'a str,
     pub params: &'a QueryParameters,
@@ -75,7 +75,7 @@ pub struct Runtime<'a> {
 impl<'a> Runtime<'a> {
     pub fn new(
         store: &'a dyn Datastore,
-        prepared: &'a PreparedStatements,
+        prepared: &'a dyn PreparedCatalog,
         params: &'a QueryParameters,
         budget: &'a dyn MemoryBudget,
     ) -> Runtime<'a> {

@@ -39,8 +39,8 @@ impl Bucket {
         Err(CopyRoleError::Busy)
     }
 
-    /// Notes that the copy holds everything up to the beginning of `epoch`, so it is intact. Durable
-    /// when it returns. Blocks for the store.
+    /// Notes that the copy holds everything up to the beginning of `epoch`, so it is intact.
+    /// Durable when it returns. Blocks for the store.
     ///
     /// # Errors
     /// The bucket keeps no copies, or the store's.
@@ -63,7 +63,8 @@ impl Bucket {
     }
 
     /// The first step of [`Bucket::promote`]: the store knows of the new history, and the vbucket
-    /// still serves nothing. No stream changes the copy until the second step. Blocks for the store.
+    /// still serves nothing. No stream changes the copy until the second step. Blocks for the
+    /// store.
     ///
     /// # Errors
     /// As [`Bucket::promote`].

@@ -25,7 +25,8 @@ use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, DParameter, FrameFormat};
 use crate::block_arena;
 use crate::limits::{DENSE_DICTIONARIES_MAX, DENSE_PLAIN_BYTES_MAX};
 
-/// Zstandard's level: the fastest whose ratio with a dictionary is within some per cent of the best.
+/// Zstandard's level: the fastest, and its ratio with a dictionary is within some per cent of the
+/// best.
 const LEVEL: i32 = 1;
 
 /// First bytes of every frame, which are not kept.

@@ -20,15 +20,14 @@ use oribi_engine::{Bucket, CopyStanding, PreparedPromotion, VBucket};
 use oribi_types::{CopiesEpoch, Vbid};
 use parking_lot::Mutex;
 
-use crate::replication::{ReplicaSource, ReplicationLinks};
+use super::copy_links::{CopyLinks, ReplicaSource};
 pub(super) use numbers::CopyNumbers;
 
 /// The links of the node, once it has some.
-pub(crate) type LinksCell = Arc<OnceLock<Arc<ReplicationLinks>>>;
+pub(crate) type LinksCell = Arc<OnceLock<Arc<dyn CopyLinks>>>;
 
 /// Makes a vbucket of the bucket follow another node; false while the bucket is being closed.
-pub(super) type FollowNode =
-    Box<dyn Fn(&ReplicationLinks, Vbid, ReplicaSource) -> bool + Send + Sync>;
+pub(super) type FollowNode = Box<dyn Fn(&dyn CopyLinks, Vbid, ReplicaSource) -> bool + Send + Sync>;
 
 /// An active copy that has begun an epoch.
 struct ActiveCopy {
@@ -211,7 +210,7 @@ impl VbucketCopies for BucketCopies {
         let links = self.links.get().ok_or("this node has no links to others")?;
         let (node, host) = (source.name.clone(), source.host.clone());
         let source = ReplicaSource { node, host, port: source.kv, epoch };
-        match (self.follow)(links, vbid, source) {
+        match (self.follow)(&**links, vbid, source) {
             true => Ok(()),
             false => Err("the bucket is being closed".into()),
         }

@@ -82,8 +82,9 @@ impl BucketHandle {
     /// Makes vbuckets of a bucket follow other nodes.
     pub(super) fn follow_through(handle: Weak<BucketHandle>) -> FollowNode {
         Box::new(move |links, vbid, source| {
-            let handle = handle.upgrade();
-            handle.as_ref().map(|handle| links.follow(handle, vbid, source)).is_some()
+            let Some(handle) = handle.upgrade() else { return false };
+            links.follow(handle, vbid, source);
+            true
         })
     }
 

@@ -7,22 +7,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_types::{CopiesEpoch, Seqno, Vbid};
+use oribi_cluster::buckets::SharedBucket;
+use oribi_types::{Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::buckets::BucketHandle;
-
-/// The node that has the active copy, and the epoch in which it has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplicaSource {
-    /// Its name in the cluster.
-    pub node: String,
-    pub host: String,
-    /// Port for key-value clients.
-    pub port: u16,
-    /// The stream is refused unless the active copy is that of this epoch.
-    pub epoch: CopiesEpoch,
-}
+use crate::buckets::ReplicaSource;
 
 /// How far a copy got with its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -64,7 +53,7 @@ pub struct ReplicaProgress {
 
 /// See the module text.
 pub struct FollowedCopy {
-    pub(crate) bucket: Arc<BucketHandle>,
+    pub(crate) bucket: Arc<dyn SharedBucket>,
     pub(crate) vbid: Vbid,
     pub(crate) source: ReplicaSource,
     is_stopped: AtomicBool,
@@ -74,9 +63,9 @@ pub struct FollowedCopy {
 }
 
 impl FollowedCopy {
-    pub(crate) fn new(bucket: &Arc<BucketHandle>, vbid: Vbid, source: ReplicaSource) -> Self {
+    pub(crate) fn new(bucket: Arc<dyn SharedBucket>, vbid: Vbid, source: ReplicaSource) -> Self {
         FollowedCopy {
-            bucket: Arc::clone(bucket),
+            bucket,
             vbid,
             source,
             is_stopped: AtomicBool::new(false),

@@ -1,7 +1,7 @@
 //! The copies of this node that follow others, and the interface by which they begin and end to.
 //!
 //! Owns: the list of them. Invariants: a vbucket of a bucket follows one node at a time; after
-//! [`ReplicationLinks::stop`] no stream changes the copy, so its role may change.
+//! [`CopyLinks::stop`] no stream changes the copy, so its role may change.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,13 +9,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
+use oribi_cluster::buckets::SharedBucket;
 use oribi_types::Vbid;
 use parking_lot::Mutex;
 
-use super::followed_copy::{FollowedCopy, ReplicaSource, ReplicaStatus};
+use super::followed_copy::{FollowedCopy, ReplicaStatus};
 use super::message::{LinkId, LinkMessage};
 use super::work::LinkWork;
-use crate::buckets::BucketHandle;
+use crate::buckets::{CopyLinks, ReplicaSource};
 
 /// Uuid of the bucket, and the vbucket.
 type CopyKey = (String, Vbid);
@@ -49,12 +50,8 @@ pub(crate) struct LinkSubmission {
     pub(crate) reply_to: Arc<dyn LinkWorker>,
 }
 
-impl ReplicationLinks {
-    /// Makes a replica follow the active copy that `source` has in its epoch, until
-    /// [`ReplicationLinks::stop`]. May be repeated; another source or epoch replaces the former
-    /// one. The vbucket is a replica by then, and calls for it come one after the other. This
-    /// does not wait for the connection, only for a change of the copy under way.
-    pub fn follow(&self, bucket: &Arc<BucketHandle>, vbid: Vbid, source: ReplicaSource) {
+impl CopyLinks for ReplicationLinks {
+    fn follow(&self, bucket: Arc<dyn SharedBucket>, vbid: Vbid, source: ReplicaSource) {
         let key = (bucket.bucket().config().uuid.clone(), vbid);
         let before = self.copies.lock().get(&key).cloned();
         if let Some(before) = before {
@@ -72,9 +69,7 @@ impl ReplicationLinks {
         self.announce_stopped();
     }
 
-    /// Ends what [`ReplicationLinks::follow`] began. When this returns, no stream changes the copy.
-    /// Waits for the change under way, which may wait for the store. May be repeated.
-    pub fn stop(&self, bucket_uuid: &str, vbid: Vbid) {
+    fn stop(&self, bucket_uuid: &str, vbid: Vbid) {
         let stopped = self.copies.lock().remove(&(bucket_uuid.to_owned(), vbid));
         if let Some(copy) = stopped {
             copy.stop();
@@ -82,8 +77,7 @@ impl ReplicationLinks {
         }
     }
 
-    /// As [`ReplicationLinks::stop`], for all vbuckets of a bucket.
-    pub fn stop_bucket(&self, bucket_uuid: &str) {
+    fn stop_bucket(&self, bucket_uuid: &str) {
         let mut stopped = Vec::new();
         self.copies.lock().retain(|(uuid, _), copy| {
             let stays = uuid != bucket_uuid;
@@ -95,7 +89,9 @@ impl ReplicationLinks {
         stopped.iter().for_each(|copy| copy.stop());
         self.announce_stopped();
     }
+}
 
+impl ReplicationLinks {
     /// The copies of a bucket that follow, by vbucket.
     pub fn status(&self, bucket_uuid: &str) -> Vec<ReplicaStatus> {
         let copies: Vec<Arc<FollowedCopy>> = {

@@ -9,8 +9,8 @@ use oribi_engine::{GetOutcome, MutationOutcome, StoreRequest};
 use oribi_system::clock::wall_clock;
 use oribi_types::{CollectionId, CopiesEpoch, DocKey, Vbid};
 
-use super::ReplicaSource;
 use crate::buckets::{BucketHandle, BucketOptions};
+use crate::buckets::{CopyLinks as _, ReplicaSource};
 use crate::server::Server;
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
@@ -80,7 +80,7 @@ impl Node {
                 port: active.server().addresses().kv.port(),
                 epoch: CopiesEpoch(epoch),
             };
-            self.server().context().cluster.links.follow(&bucket, vbid, source);
+            self.server().context().cluster.links.follow(bucket.clone(), vbid, source);
         }
     }
 

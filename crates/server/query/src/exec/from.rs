@@ -20,6 +20,7 @@ use crate::runtime::{Runtime, SlotFrame};
 use crate::scan_hints::{FieldCondition, FieldOperator, FieldValue, ScanHints};
 use crate::value::{Object, QueryValue, Text, json, key};
 
+use super::catalog::catalog_rows;
 use super::flow::Flow;
 use super::index_scan;
 
@@ -275,7 +276,7 @@ fn source(
             values(rows, slot, rt, frame, each)
         }
         SourceKind::Catalog(catalog) => {
-            for (key, row) in catalog.rows(rt)? {
+            for (key, row) in catalog_rows(catalog, rt)? {
                 frame[slot] = row;
                 frame[slot + 1] = key;
                 if each(frame)? == Flow::Stop {

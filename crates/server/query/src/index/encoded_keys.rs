@@ -55,7 +55,7 @@ pub fn encoded_keys(
     static PREPARED: LazyLock<PreparedStatements> = LazyLock::new(PreparedStatements::default);
     static PARAMETERS: LazyLock<QueryParameters> = LazyLock::new(QueryParameters::default);
     let memory = EvaluationMemory::new(limits.memory);
-    let mut rt = Runtime::new(&NoDocuments, &PREPARED, &PARAMETERS, &memory);
+    let mut rt = Runtime::new(&NoDocuments, &*PREPARED, &PARAMETERS, &memory);
     rt.limit_work(INDEX_CHECKS_MAX);
     rt.cancelled = limits.cancelled;
     let kept = RefCell::default();

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use oribi_auth::{NodeLogin, NodeProof};
+use oribi_cluster::buckets::SharedBucket;
 use oribi_protocol::dcp::control;
 use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
 use oribi_protocol::feature::Feature;
@@ -15,7 +16,6 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_protocol::status::Status;
 
-use crate::buckets::BucketHandle;
 use crate::replication::failure::{LinkFailure, StatusName};
 use crate::replication::work::LinkWork;
 
@@ -41,7 +41,7 @@ pub(crate) struct LinkIdentity {
     pub(crate) own: String,
     /// Name of the other node.
     pub(crate) source: String,
-    pub(crate) bucket: Arc<BucketHandle>,
+    pub(crate) bucket: Arc<dyn SharedBucket>,
     pub(crate) secret: Arc<[u8]>,
 }
 

@@ -393,7 +393,7 @@ impl CopyStream {
             return Ok((applied, ApplyProgress::Work(work)));
         }
         while let Some(part) = self.parts.front_mut() {
-            if !part.is_closed && !(is_pressed && !part.changes.is_empty()) {
+            if !part.is_closed && (!is_pressed || part.changes.is_empty()) {
                 break;
             }
             let copy = Arc::clone(&self.copy);

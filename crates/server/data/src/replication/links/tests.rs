@@ -8,7 +8,8 @@ use oribi_types::{CopiesEpoch, Seqno, Vbid};
 
 use super::ReplicationLinks;
 use crate::buckets::{BucketHandle, Buckets};
-use crate::replication::{ReplicaPhase, ReplicaSource};
+use crate::buckets::{CopyLinks as _, ReplicaSource};
+use crate::replication::ReplicaPhase;
 
 fn bucket() -> Arc<BucketHandle> {
     let store = Arc::new(MemoryStore::new());
@@ -23,12 +24,12 @@ fn source(epoch: u64) -> ReplicaSource {
 #[test]
 fn a_repeated_follow_changes_nothing() {
     let (links, bucket) = (ReplicationLinks::default(), bucket());
-    links.follow(&bucket, Vbid(3), source(1));
+    links.follow(bucket.clone(), Vbid(3), source(1));
     let key = (bucket.bucket().config().uuid.clone(), Vbid(3));
     let first = Arc::clone(&links.copies.lock()[&key]);
-    links.follow(&bucket, Vbid(3), source(1));
+    links.follow(bucket.clone(), Vbid(3), source(1));
     assert!(Arc::ptr_eq(&first, &links.copies.lock()[&key]));
-    links.follow(&bucket, Vbid(3), source(2));
+    links.follow(bucket.clone(), Vbid(3), source(2));
     assert!(first.is_stopped() && first.enter().is_none(), "another epoch replaces it");
     assert_eq!(links.status(&key.0)[0].source.epoch, CopiesEpoch(2));
 }
@@ -38,7 +39,7 @@ fn nothing_enters_a_copy_after_stop() {
     let (links, bucket) = (ReplicationLinks::default(), bucket());
     let uuid = bucket.bucket().config().uuid.clone();
     for vbid in [1, 2, 5] {
-        links.follow(&bucket, Vbid(vbid), source(1));
+        links.follow(bucket.clone(), Vbid(vbid), source(1));
     }
     let copies: Vec<_> = links.copies.lock().values().cloned().collect();
     assert!(copies.iter().all(|copy| copy.enter().is_some()));

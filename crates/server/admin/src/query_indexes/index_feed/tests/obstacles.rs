@@ -35,7 +35,9 @@ fn a_shorter_history_resets_the_progress() {
     world.write_documents(keys().skip(10).take(40));
     let high = |world: &World| world.own.vbucket(VBID).unwrap().high_seqno();
     let lost = high(&world);
-    (0..20).for_each(|_| drop(world.turn()));
+    for _ in 0..20 {
+        world.turn();
+    }
     assert!(world.progress.has_all(&[(VBID, lost)]));
     world.own.deactivate(VBID);
     world.other.take_over(&[VBID]).unwrap();
@@ -147,7 +149,9 @@ fn an_index_with_a_costly_document_goes_offline() {
     let numbers: Vec<String> = (0..4_000).map(|number| number.to_string()).collect();
     let key = keys().next().unwrap();
     world.write(&world.own, &key, &format!("{{\"a\":[{}]}}", numbers.join(",")));
-    (0..10).for_each(|_| drop(world.turn()));
+    for _ in 0..10 {
+        world.turn();
+    }
     let (state, reason) = costly.shown_state();
     assert_eq!(state, "offline");
     assert!(reason.unwrap().contains(&format!("the document {key:?}")));

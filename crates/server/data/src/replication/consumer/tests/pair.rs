@@ -13,11 +13,11 @@ use oribi_protocol::status::Status;
 use oribi_storage::{KvStore as _, MemoryStore};
 use oribi_types::{CollectionId, CopiesEpoch, Timestamp, Vbid};
 
+use crate::buckets::ReplicaSource;
 use crate::buckets::dcp_registry::DcpProducerFigures;
 use crate::buckets::{BucketHandle, Buckets};
 use crate::harness::login::log_in;
 use crate::harness::{ConnectionHarness, HARNESS_START_S, HARNESS_VBUCKETS};
-use crate::replication::ReplicaSource;
 use crate::replication::consumer::{LinkIdentity, ReplicaConsumer};
 use crate::replication::failure::LinkFailure;
 use crate::replication::followed_copy::FollowedCopy;
@@ -137,7 +137,8 @@ impl Pair {
             port: 0,
             epoch: CopiesEpoch(epoch),
         };
-        let copy = |vbid| Arc::new(FollowedCopy::new(&self.replica.bucket, vbid, source.clone()));
+        let copy =
+            |vbid| Arc::new(FollowedCopy::new(self.replica.bucket.clone(), vbid, source.clone()));
         self.copies = vbids().map(copy).collect();
         self.link = None;
     }
@@ -203,7 +204,7 @@ impl Pair {
             let identity = LinkIdentity {
                 own: "two".to_owned(),
                 source: "one".to_owned(),
-                bucket: Arc::clone(&self.replica.bucket),
+                bucket: self.replica.bucket.clone(),
                 secret: SECRET.into(),
             };
             let mut to_server = Vec::new();
