@@ -239,6 +239,33 @@ test("statements of earlier are found again", async () => {
   await page.finish();
 });
 
+test("a dialog shows indexes with their state, size and progress", async () => {
+  await sql("CREATE INDEX by_city ON default(city) WHERE name IS NOT MISSING");
+  await sql("CREATE INDEX later ON default.eu.orders(sku) WITH {'defer_build': true}");
+  const { page, click, run } = await openQuery();
+  await click("Indexes");
+  const dialog = page.getByRole("dialog", { name: "Indexes" });
+  const rowOf = (name) => dialog.getByRole("row").filter({ has: page.getByRole("rowheader", { name, exact: true }) });
+  const cells = (name) => rowOf(name).getByRole("cell").allInnerTexts();
+  await rowOf("by_city").waitFor();
+  const [path, keys, state, entries, memory, progress] = await cells("by_city");
+  assert.deepEqual([path, state, progress], ["default", "online", "100 %"]);
+  assert.match(keys, /city.* WHERE .*name/);
+  assert.equal(entries, "1");
+  assert.match(memory, /^[1-9].*B$/);
+  const [laterPath, , laterState, none] = await cells("later");
+  assert.deepEqual([laterPath, laterState, none], ["default.eu.orders", "deferred", ""]);
+  await checkAccess(page, "indexes");
+  await screenshot(page, "indexes");
+  await sql("DROP INDEX default.eu.orders.later");
+  await rowOf("later").waitFor({ state: "detached" });
+  await page.keyboard.press("Escape");
+  await run("DROP INDEX default.by_city", / in /);
+  await click("Indexes");
+  await dialog.getByText(/^There is no index/).waitFor();
+  await page.finish();
+});
+
 test("a user who may only read gets the error of a change", async () => {
   const { page, run, rowCells } = await openQuery(READER);
   await run("SELECT name FROM default WHERE META().id = 'customer-1'");

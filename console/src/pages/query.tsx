@@ -10,6 +10,7 @@ import { isReading, run, type Results, type StatementError } from "../query/answ
 import { StatementEditor } from "../query/editor";
 import { remember } from "../query/kept";
 import { quoted } from "../query/language";
+import { IndexesDialog } from "../query/indexes";
 import { HistoryDialog, SavedDialog } from "../query/library";
 import { FieldNames, contexts, keyspaces, pathsIn } from "../query/names";
 import { ResultRows, StatementErrors, summary } from "../query/results";
@@ -51,7 +52,7 @@ export function QueryPage() {
   const [isReadOnly, setReadOnly] = useState(last.isReadOnly);
   const [results, setResults] = useState<Results & { run: number }>();
   const [error, setError] = useState<ApiError>();
-  const [dialog, setDialog] = useState<"history" | "saved">();
+  const [dialog, setDialog] = useState<"history" | "indexes" | "saved">();
   const [, redraw] = useState(0);
   const running = useRef<{ abort: AbortController; mayEnd: boolean } | null>(null);
   const runs = useRef(0);
@@ -134,6 +135,9 @@ export function QueryPage() {
             Read only
           </label>
           <span class="grow" />
+          <button type="button" onClick={() => setDialog("indexes")}>
+            Indexes
+          </button>
           <button type="button" onClick={() => setDialog("history")}>
             History
           </button>
@@ -167,6 +171,7 @@ export function QueryPage() {
       {results && <StatementErrors errors={results.warnings} kind="notice" go={go} />}
       {results && <p role="status">{summary(results)}</p>}
       {results && results.rows.length > 0 && <ResultRows results={results} key={results.run} />}
+      {dialog === "indexes" && <IndexesDialog close={library.close} />}
       {dialog === "history" && <HistoryDialog {...library} />}
       {dialog === "saved" && <SavedDialog {...library} user={user.id} statement={statement} context={context} />}
     </>

@@ -33,6 +33,7 @@ mod memory_pressure;
 mod model;
 mod observability;
 mod proxy_protocol;
+mod query_indexes;
 mod salvage;
 mod service_manager;
 mod slow_clients;
