@@ -26,6 +26,7 @@ export interface BucketFigures extends BucketSample {
   memory: { used_bytes: number; quota_bytes: number };
   items: number;
   items_evicted: number;
+  items_dense: number;
   fetches: number;
   queue_bytes: number;
   warmup_done: boolean;
@@ -101,6 +102,7 @@ export function total(buckets: BucketFigures[]): BucketFigures {
     memory: { ...memory, quota_bytes: of((bucket) => bucket.memory.quota_bytes) },
     items: of((bucket) => bucket.items),
     items_evicted: of((bucket) => bucket.items_evicted),
+    items_dense: of((bucket) => bucket.items_dense),
     fetches: of((bucket) => bucket.fetches),
     queue_bytes: of((bucket) => bucket.queue_bytes),
     warmup_done: buckets.every((bucket) => bucket.warmup_done),

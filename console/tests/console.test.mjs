@@ -204,13 +204,19 @@ test("buckets and collections are made, changed and dropped by typing their name
   await page.getByRole("alert").getByText("already exists").waitFor();
   await page.getByLabel("Name").fill("shop");
   await page.getByLabel("Memory quota in MiB").fill("100");
+  await page.getByLabel("Memory tier").selectOption("dense");
+  await page.getByLabel("Replicas").selectOption("0");
   await checkAccess(page, "new bucket");
   await page.getByRole("button", { name: "Create" }).click();
   await page.getByRole("link", { name: "shop", exact: true }).waitFor();
+  const tier = async () => (await server.request("GET", "/pools/default/buckets/shop")).json().memoryTier;
+  assert.equal(await tier(), "dense");
   await page.getByRole("button", { name: "Change shop" }).click();
   await page.getByLabel("Memory quota in MiB").fill("128");
+  await page.getByLabel("Memory tier").selectOption("off");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByText("of 128 MiB").waitFor();
+  assert.equal(await tier(), "off");
   await checkAccess(page, "buckets");
   await screenshot(page, "buckets");
 

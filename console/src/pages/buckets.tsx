@@ -35,6 +35,14 @@ const EVICTION: Record<string, [string, string][]> = {
 };
 
 const COMPRESSION = ["off", "passive", "active"];
+const MEMORY_TIERS = ["off", "dense"];
+const REPLICAS: [string, string][] = [
+  ["", "Automatic: 1 from two nodes on"],
+  ["0", "None"],
+  ["1", "1"],
+  ["2", "2"],
+  ["3", "3"],
+];
 
 interface Draft {
   name: string;
@@ -43,6 +51,8 @@ interface Draft {
   numVBuckets: string;
   evictionPolicy: string;
   compressionMode: string;
+  memoryTier: string;
+  replicaNumber: string;
   flushEnabled: boolean;
 }
 
@@ -53,6 +63,8 @@ const FRESH: Draft = {
   numVBuckets: "64",
   evictionPolicy: "valueOnly",
   compressionMode: "passive",
+  memoryTier: "off",
+  replicaNumber: "",
   flushEnabled: false,
 };
 
@@ -69,8 +81,10 @@ function Create({ close, created }: { close: () => void; created: () => void }) 
   const [draft, setDraft] = useState(FRESH);
   const set = (part: Partial<Draft>) => setDraft({ ...draft, ...part });
   const submit = async () => {
-    const { flushEnabled, ...rest } = draft;
-    await ask("POST", "/pools/default/buckets", { form: { ...rest, flushEnabled: flushEnabled ? 1 : 0 } });
+    const { flushEnabled, replicaNumber, ...rest } = draft;
+    const replicas = replicaNumber === "" ? {} : { replicaNumber };
+    const form = { ...rest, ...replicas, flushEnabled: flushEnabled ? 1 : 0 };
+    await ask("POST", "/pools/default/buckets", { form });
     done(`Created the bucket ${draft.name}.`);
     created();
     close();
@@ -110,6 +124,20 @@ function Create({ close, created }: { close: () => void; created: () => void }) 
           change={(compressionMode) => set({ compressionMode })}
         />
         <SelectField
+          label="Memory tier"
+          hint="dense: unused values are compressed in memory before they leave it"
+          value={draft.memoryTier}
+          options={MEMORY_TIERS}
+          change={(memoryTier) => set({ memoryTier })}
+        />
+        <SelectField
+          label="Replicas"
+          hint="Copies of each document on other nodes of the cluster"
+          value={draft.replicaNumber}
+          options={REPLICAS}
+          change={(replicaNumber) => set({ replicaNumber })}
+        />
+        <SelectField
           label="vbuckets"
           hint="Cannot be changed later"
           value={draft.numVBuckets}
@@ -125,9 +153,10 @@ function Create({ close, created }: { close: () => void; created: () => void }) 
 function Change({ bucket, close, changed }: { bucket: Bucket; close: () => void; changed: () => void }) {
   const [quota, setQuota] = useState(String(Math.round(bucket.quota.ram / 1024 / 1024)));
   const [compression, setCompression] = useState(bucket.compressionMode);
+  const [tier, setTier] = useState(bucket.memoryTier);
   const [flush, setFlush] = useState(bucket.controllers.flush !== undefined);
   const submit = async () => {
-    const form = { ramQuotaMB: quota, compressionMode: compression, flushEnabled: flush ? 1 : 0 };
+    const form = { ramQuotaMB: quota, compressionMode: compression, memoryTier: tier, flushEnabled: flush ? 1 : 0 };
     await ask("POST", bucketPath(bucket.name), { form });
     done(`Changed the bucket ${bucket.name}.`);
     changed();
@@ -138,6 +167,7 @@ function Change({ bucket, close, changed }: { bucket: Bucket; close: () => void;
       <RequestForm text="Save" cancel={close} submit={submit}>
         <TextField label="Memory quota in MiB" type="number" min={1} value={quota} change={setQuota} required />
         <SelectField label="Compression" value={compression} options={COMPRESSION} change={setCompression} />
+        <SelectField label="Memory tier" value={tier} options={MEMORY_TIERS} change={setTier} />
         <FlushChoice value={flush} change={setFlush} />
       </RequestForm>
     </Dialog>

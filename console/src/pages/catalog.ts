@@ -7,6 +7,7 @@ export interface Bucket {
   bucketType: string;
   evictionPolicy: string;
   compressionMode: string;
+  memoryTier: string;
   conflictResolutionType: string;
   durabilityMinLevel: string;
   numVBuckets: number;

@@ -54,7 +54,11 @@ function Tiles({ figures, bucket, point }: { figures: Figures; bucket: BucketFig
       <Tile label="Writes" value={shown(point?.writes, perSecond)} />
       <Tile label="Hit ratio" value={shown(point?.hits, percent)} more={`${sinceStart} since the start`} />
       <Tile label="GET, 99 %" value={shown(point?.p99, duration)} more="in the server" />
-      <Tile label="Documents" value={count(bucket.items)} more={`${count(bucket.items_evicted)} evicted`} />
+      <Tile
+        label="Documents"
+        value={count(bucket.items)}
+        more={`${count(bucket.items_dense)} dense, ${count(bucket.items_evicted)} evicted`}
+      />
       <Tile label="Memory" value={bytes(memory.used_bytes)} more={`of ${bytes(memory.quota_bytes)}`}>
         <Meter label="Memory in use" value={memory.used_bytes} max={memory.quota_bytes} />
       </Tile>

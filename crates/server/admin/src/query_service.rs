@@ -16,8 +16,8 @@
 //! [`query_store`](crate::query_store) has the documents.
 //!
 //! Invariants:
-//! - a statement has a thread for itself, of low priority ([`statement_threads`]
-//!   (crate::statement_threads)), never a worker's or this runtime's;
+//! - a statement has a thread for itself, of low priority
+//!   ([`statement_threads`](crate::statement_threads)), never a worker's or this runtime's;
 //! - at most [`Statements`] allows run, each counts against its user's streams, and each ends with
 //!   its time, its client or the server;
 //! - large documents and unsent rows are reserved in the connections' memory; what a statement
