@@ -58,7 +58,7 @@ fn an_index_is_built_again_after_a_kill() {
                     number += 1;
                     let (key, value) = (number % 500, format!("{{\"a\":{}}}", number % 7));
                     // The server is killed at some time.
-                    if connection.call(&Request::set(&format!("k{key}"), &value)).is_err() {
+                    if connection.call(&Request::set(format!("k{key}"), &value)).is_err() {
                         return;
                     }
                 }
@@ -108,7 +108,7 @@ fn an_index_stays_within_the_memory_bound() {
     for number in 0..30_000u64 {
         let value =
             format!("{{\"text\":\"{:09}{filler}\"}}", number.wrapping_mul(7_919) % 1_000_003);
-        let request = Request::set(&format!("k{number}"), &value);
+        let request = Request::set(format!("k{number}"), &value);
         let stored = poll_until(PATIENCE, || {
             let status = connection.call(&request).unwrap().status();
             (status == Status::Success).then_some(())
