@@ -37,7 +37,6 @@ const EVICTION: Record<string, [string, string][]> = {
 const COMPRESSION = ["off", "passive", "active"];
 const MEMORY_TIERS = ["off", "dense"];
 const REPLICAS: [string, string][] = [
-  ["", "Automatic: 1 from two nodes on"],
   ["0", "None"],
   ["1", "1"],
   ["2", "2"],
@@ -64,7 +63,7 @@ const FRESH: Draft = {
   evictionPolicy: "valueOnly",
   compressionMode: "passive",
   memoryTier: "off",
-  replicaNumber: "",
+  replicaNumber: "0",
   flushEnabled: false,
 };
 
@@ -81,10 +80,8 @@ function Create({ close, created }: { close: () => void; created: () => void }) 
   const [draft, setDraft] = useState(FRESH);
   const set = (part: Partial<Draft>) => setDraft({ ...draft, ...part });
   const submit = async () => {
-    const { flushEnabled, replicaNumber, ...rest } = draft;
-    const replicas = replicaNumber === "" ? {} : { replicaNumber };
-    const form = { ...rest, ...replicas, flushEnabled: flushEnabled ? 1 : 0 };
-    await ask("POST", "/pools/default/buckets", { form });
+    const { flushEnabled, ...rest } = draft;
+    await ask("POST", "/pools/default/buckets", { form: { ...rest, flushEnabled: flushEnabled ? 1 : 0 } });
     done(`Created the bucket ${draft.name}.`);
     created();
     close();

@@ -8,7 +8,7 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["serve", "config", "user", "health"]),
     ("Data", &["doc", "query", "watch", "backup", "copy"]),
-    ("Operate", &["bucket", "scope", "collection", "node", "top", "stats"]),
+    ("Operate", &["bucket", "scope", "collection", "node", "cluster", "top", "stats"]),
     ("Measure", &["ping", "perf"]),
 ];
 

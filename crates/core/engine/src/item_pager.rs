@@ -41,8 +41,8 @@ const GROUPS_PER_SLICE: usize = 32;
 const GROUPS_PER_STEP: usize = 2048;
 const _: () = assert!(GROUPS_PER_STEP.is_multiple_of(GROUPS_PER_SLICE));
 const _: () = assert!(ROUNDS_STUCK <= ROUNDS_STUCK_CACHE);
-/// Values made dense in one step: some milliseconds.
-const DENSIFIED_PER_STEP: u64 = 1024;
+/// Values that one step compresses: some milliseconds.
+const COMPRESSIONS_PER_STEP: u64 = 1024;
 /// Rounds without an eviction after which the pager is stuck. A frequency is gone after as many
 /// rounds as it has steps.
 const ROUNDS_STUCK: usize = 8;
@@ -77,6 +77,10 @@ struct State {
     vbuckets_since_candidate: usize,
     /// Vbuckets that the hand has passed in this run.
     vbuckets_of_run: usize,
+    /// Values made dense in this run; none before the first.
+    densified_of_run: Option<u64>,
+    /// The run before made nothing dense, so this one need not wait for a round of it.
+    evicts_at_once: bool,
     /// Candidates since the hand was at the first vbucket.
     candidates_of_round: u64,
     newest: NewestDocuments,
@@ -93,6 +97,7 @@ impl State {
         if slice.candidates > 0 {
             self.vbuckets_since_candidate = 0;
         }
+        self.densified_of_run = self.densified_of_run.map(|before| before + slice.densified);
         if is_passed {
             self.vbuckets_since_eviction += 1;
             self.vbuckets_since_candidate += 1;
@@ -151,6 +156,7 @@ impl ItemPager {
         if !state.is_running {
             state.is_running = true;
             state.vbuckets_of_run = 0;
+            state.evicts_at_once = state.densified_of_run.replace(0) == Some(0);
             state.vbuckets_since_eviction = 0;
             self.runs.fetch_add(1, Ordering::Relaxed);
         }
@@ -162,17 +168,16 @@ impl ItemPager {
         let vbuckets = core.vbuckets().len();
         let mut evicted = 0;
         let mut groups = 0;
-        let mut densified = 0;
+        let attempts_before = state.dense.attempts();
         while state.is_running
             && groups < GROUPS_PER_STEP
-            && densified < DENSIFIED_PER_STEP
+            && state.dense.attempts() - attempts_before < COMPRESSIONS_PER_STEP
             && memory.used_bytes() > low
         {
             let (slice, is_passed) = sweep_slice(core, state, now);
             state.dense.train(core, now);
             groups += GROUPS_PER_SLICE;
             evicted += slice.evicted;
-            densified += slice.densified;
             state.count(slice, is_passed);
             if slice.candidates > 0 {
                 memory.set_nothing_to_evict(false);
@@ -221,6 +226,7 @@ fn sweep_slice(core: &Core, state: &mut State, now: Timestamp) -> (SweepReport, 
     let is_on = memory.dense().tier() == MemoryTier::Dense;
     // A whole round has made dense what is cold, or compression is too slow for the writers.
     let may_evict = !is_on
+        || state.evicts_at_once
         || state.vbuckets_of_run > vbuckets.len()
         || memory.used_bytes() > memory.backfill_threshold_bytes();
     let State { hand, newest, dense, .. } = state;

@@ -11,7 +11,7 @@ use crate::item::{ItemFields, ItemRef, NewItem};
 /// The record of an item.
 #[inline]
 pub fn of(item: &ItemRef) -> Record<'_> {
-    debug_assert!(!item.is_dense(), "a record has the plain value");
+    assert!(!item.is_dense(), "a record has the plain value");
     Record {
         key: item.key(),
         value: item.value(),

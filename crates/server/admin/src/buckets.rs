@@ -186,8 +186,8 @@ fn replica_number(form: &FormFields) -> Result<Option<u8>, HttpRejection> {
     }
 }
 
-/// The replicas of a new bucket: none where nodes cannot copy its documents to each other, one by
-/// default from two nodes on.
+/// The replicas of a new bucket: none unless they are asked for, and none where nodes cannot copy
+/// its documents to each other.
 fn new_replicas(
     state: &AdminState,
     form: &FormFields,
@@ -205,7 +205,6 @@ fn new_replicas(
             let message = "Replicas need cluster_secret_file on every node of the cluster";
             Err(field_error("replicaNumber", message).into())
         }
-        None if node.has_links() && state.server.cluster.node_count() > 1 => Ok(Some(1)),
         None => Ok(None),
     }
 }

@@ -293,7 +293,7 @@ impl QueryIndexes {
 
     /// Changes with every change of a definition or a state.
     pub fn version(&self) -> u64 {
-        self.changes.load(Ordering::Relaxed).wrapping_add(fed_index::transitions())
+        self.changes.load(Ordering::Relaxed).wrapping_add(feed_progress::transitions())
     }
 
     /// Figures of a bucket's indexes; none if it has no definitions.

@@ -192,6 +192,7 @@ impl Agent {
         is_member: bool,
     ) -> Result<(), AgreementError> {
         self.copies.running.retain(|_, task| !task.is_finished());
+        self.copies.absences.see(view.nodes.keys());
         let may_serve = is_member && self.stage() == LeaveStage::Serving && !self.copies.is_stopped;
         let disk = &self.settings.disk;
         let node = view.roster.number(&self.settings.node.name, disk);

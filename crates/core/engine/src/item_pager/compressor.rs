@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use oribi_types::{CollectionId, Datatype, Timestamp};
 
+use crate::block_arena;
 use crate::core::Core;
 use crate::dense::{DenseTier, Dictionary, DictionaryEncoder, DictionaryName, MemoryTier, Samples};
 use crate::hash_table::ScanCursor;
@@ -36,6 +37,9 @@ const FAILED_PERCENT_MAX: u64 = 50;
 /// Groups of one vbucket that are sampled, and visits of vbuckets for one training.
 const SAMPLED_GROUPS: usize = 8;
 const SAMPLED_VBUCKETS: usize = 1024;
+
+/// Working memory of a training: tables of some 10 MiB, and copies of the samples.
+const TRAINING_BYTES: u64 = 12 << 20;
 
 /// Verdict about one collection.
 enum Verdict {
@@ -70,6 +74,8 @@ pub(crate) struct DenseCompressor {
     versions: BTreeMap<CollectionId, u32>,
     /// A collection that was met and is not known yet, or has to be trained again.
     untrained: Option<CollectionId>,
+    /// Values that were compressed, with or without success.
+    attempts: u64,
     frame: Vec<u8>,
 }
 
@@ -96,6 +102,7 @@ impl DenseCompressor {
         if item.dictionary_slot() == Some(slot) {
             return None;
         }
+        self.attempts += 1;
         let plain = match item.to_plain() {
             Ok(plain) => plain,
             Err(error) => {
@@ -122,6 +129,11 @@ impl DenseCompressor {
         Some(dense.publish())
     }
 
+    /// Values that were compressed since the bucket was opened, with or without success.
+    pub(crate) fn attempts(&self) -> u64 {
+        self.attempts
+    }
+
     /// Trains a dictionary for the collection that was met without one, if there is one.
     pub(crate) fn train(&mut self, core: &Core, now: Timestamp) {
         let Some(collection) = self.untrained.take() else { return };
@@ -131,6 +143,11 @@ impl DenseCompressor {
         {
             return;
         }
+        // Of the process only: the quota would refuse writes for the milliseconds that it takes.
+        // The collection is met again.
+        if !block_arena::take_outside(TRAINING_BYTES) {
+            return;
+        }
         self.retire(tier);
         let of_collection = |found: &Arc<Dictionary>| found.name().collection == collection;
         let versions =
@@ -138,11 +155,18 @@ impl DenseCompressor {
         let trained = (versions <= VERSIONS_MAX && tier.has_place(core.memory().quota_bytes()))
             .then(|| self.trained(core, collection, now))
             .flatten();
-        let verdict = match trained {
-            Some(trained) => Verdict::Dense(trained),
-            None => Verdict::LeftAlone { until_s: now.unix_s().saturating_add(RECHECK_S) },
-        };
-        self.collections.insert(collection, verdict);
+        block_arena::return_outside(TRAINING_BYTES);
+        match (trained, self.collections.get_mut(&collection)) {
+            (Some(trained), _) => {
+                self.collections.insert(collection, Verdict::Dense(trained));
+            }
+            // The dictionary that it has still pays better than none.
+            (None, Some(Verdict::Dense(found))) => found.trained_s = now.unix_s(),
+            (None, _) => {
+                let until_s = now.unix_s().saturating_add(RECHECK_S);
+                self.collections.insert(collection, Verdict::LeftAlone { until_s });
+            }
+        }
         self.retire(tier);
         core.memory().report(0);
     }

@@ -38,7 +38,11 @@ impl VBucket {
         match self.with_locks(context, key, lock) {
             Ok(Some((item, Ok(cas)))) => match self.with_value(item) {
                 Ok(item) => LockOutcome::Done { item, cas },
-                Err(refused) => LockOutcome::Refused(refused),
+                Err(refused) => {
+                    // The client repeats it, and must not meet its own lock.
+                    self.unlock(context, key, cas);
+                    LockOutcome::Refused(refused)
+                }
             },
             Ok(None) => LockOutcome::Miss,
             Ok(Some((_, Err(refused)))) | Err(refused) => LockOutcome::Refused(refused),

@@ -195,6 +195,12 @@ impl VBucket {
             match (&seen, basis) {
                 // The version that is built upon has to be the one in the table.
                 (Some((item, _)), Basis::Document | Basis::Settled(_)) if item.is_evicted() => {
+                    // A write that will be refused must not take memory first.
+                    if item.is_dense()
+                        && let Some(refused) = context.memory.refuses(false)
+                    {
+                        return Err(refused);
+                    }
                     self.inflate_in_place(context, hash, item)?;
                 }
                 _ => return Ok(seen),

@@ -11,7 +11,7 @@ use oribi_storage::{MemoryMedium, MemoryStore};
 use oribi_types::{Cas, DocKey, Timestamp, Vbid};
 
 use crate::operations_by_vbid::OperationsByVbid;
-use crate::{NOW, config, done, entropy, key};
+use crate::{NOW, config, cover_process_memory, done, entropy, key};
 
 const QUOTA: u64 = 6 << 20;
 
@@ -19,6 +19,7 @@ const QUOTA: u64 = 6 << 20;
 const ORDERS: u64 = 20_000;
 
 fn bucket(storage: Storage, eviction: EvictionPolicy, tier: MemoryTier) -> Arc<Bucket> {
+    cover_process_memory();
     let config = BucketConfig { memory_quota_bytes: QUOTA, storage, eviction, ..config() };
     let store = Arc::new(MemoryStore::on(Arc::new(MemoryMedium::default())));
     let bucket = Bucket::open(config, store, entropy(), true).expect("the bucket opens");

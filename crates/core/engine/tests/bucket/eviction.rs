@@ -525,6 +525,7 @@ fn whatever_is_evicted_every_answer_is_the_models() {
 /// Dense, evicted and plain documents mix, and every operation meets each.
 #[test]
 fn dense_values_keep_the_answers_of_the_model() {
+    crate::cover_process_memory();
     let (mut evictions, mut compressions) = (0, 0);
     for policy in [EvictionPolicy::Value, EvictionPolicy::Full] {
         for seed in 1..=6 {

@@ -1,13 +1,13 @@
 //! A whole bucket over a store in memory. Steps are driven by hand and time is a number, so nothing
 //! here depends on the machine.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use oribi_engine::{
     AppliedMutation, Bucket, BucketConfig, MutationOutcome, StoreRequest, WarmupStep,
 };
-use oribi_storage::KvStore;
+use oribi_storage::{KvStore, MemoryMedium, MemoryStore};
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
 mod caches;
@@ -58,6 +58,17 @@ fn open(store: Arc<dyn KvStore>) -> Arc<Bucket> {
     let bucket = Bucket::open(config(), store, entropy(), false).expect("a fresh bucket opens");
     while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
     bucket
+}
+
+/// Opens a bucket whose quota covers the memory that other tests of this process take. Nothing
+/// becomes dense while the process has no memory left for a training.
+fn cover_process_memory() {
+    static COVER: LazyLock<Arc<Bucket>> = LazyLock::new(|| {
+        let config = BucketConfig { memory_quota_bytes: 4 << 30, ..config() };
+        let store = Arc::new(MemoryStore::on(Arc::new(MemoryMedium::default())));
+        Bucket::open(config, store, entropy(), false).expect("a fresh bucket opens")
+    });
+    LazyLock::force(&COVER);
 }
 
 fn key(name: &str) -> DocKey<'_> {

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use oribi_query::{
     DocumentIndex, EntryRange, IndexDefinition, IndexEntry, IndexSize, IndexSnapshot,
@@ -14,18 +14,10 @@ use oribi_query::{
 use oribi_types::CollectionId;
 use parking_lot::Mutex;
 
-use super::feed_progress::FeedProgress;
+use super::feed_progress::{FeedProgress, note_transition};
 
 /// Code of an index that a statement cannot use now.
 const NOT_USABLE: u32 = 12015;
-
-/// Changes with every transition of any index.
-static TRANSITIONS: AtomicU64 = AtomicU64::new(0);
-
-/// The number of transitions of all indexes.
-pub(crate) fn transitions() -> u64 {
-    TRANSITIONS.load(Ordering::Relaxed)
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BuildState {
@@ -147,7 +139,7 @@ impl FedIndex {
         }
         *state = next.clone();
         drop(state);
-        TRANSITIONS.fetch_add(1, Ordering::Relaxed);
+        note_transition();
         self.log(&next, reason);
     }
 

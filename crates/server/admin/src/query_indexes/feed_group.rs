@@ -316,7 +316,8 @@ impl FeedGroup {
             self.step(at, now, until, &mut report);
             report.touched.push(at);
             is_over = Instant::now() >= until;
-            self.first = if is_over { at + 1 } else { 0 };
+            // Behind an obstacle the others come first.
+            self.first = if is_over || report.has_obstacle() { at + 1 } else { 0 };
         }
         if self.unfed + self.paused > 0 || report.has_lost {
             self.count_unfed();

@@ -21,6 +21,19 @@ use parking_lot::{Condvar, Mutex};
 /// No number of ownership changes.
 const NOT_COMPLETE: u64 = u64::MAX;
 
+/// Changes whenever statements may use another set of indexes than before.
+static TRANSITIONS: AtomicU64 = AtomicU64::new(0);
+
+/// The number of transitions of all indexes.
+pub(crate) fn transitions() -> u64 {
+    TRANSITIONS.load(Ordering::Relaxed)
+}
+
+/// Plans that were made before are made anew.
+pub(super) fn note_transition() {
+    TRANSITIONS.fetch_add(1, Ordering::Relaxed);
+}
+
 /// See the module text.
 pub(super) struct FeedProgress {
     bucket: Arc<Bucket>,
@@ -70,7 +83,10 @@ impl FeedProgress {
     }
 
     pub(super) fn set_complete(&self, ownership_changes: Option<u64>) {
-        self.complete_at.store(ownership_changes.unwrap_or(NOT_COMPLETE), Ordering::SeqCst);
+        let next = ownership_changes.unwrap_or(NOT_COMPLETE);
+        if self.complete_at.swap(next, Ordering::SeqCst) != next {
+            note_transition();
+        }
     }
 
     pub(super) fn set_seqno(&self, vbid: Vbid, seqno: Seqno) {

@@ -37,6 +37,11 @@ pub(crate) struct CopyTasks {
 /// Nodes with active copies that are gone, as this leader saw them.
 #[derive(Default)]
 pub(crate) struct Absences {
+    /// Nodes that this process has seen alive. Who was away itself cannot know whether its copies
+    /// have what the node acknowledged until then.
+    known: BTreeSet<String>,
+    /// Nodes that are gone and were never seen, each logged once.
+    unknown: BTreeSet<String>,
     /// Names, and when each was missed first.
     since_ns: BTreeMap<String, u64>,
     /// Nodes whose failover found too few copies, and the nodes that lived then.
@@ -44,12 +49,31 @@ pub(crate) struct Absences {
 }
 
 impl Absences {
-    /// Takes note of the nodes that are gone now.
+    /// Takes note of the nodes that live now; also while another node leads.
+    pub(crate) fn see<'n>(&mut self, live: impl Iterator<Item = &'n String>) {
+        for name in live {
+            if !self.known.contains(name) {
+                self.known.insert(name.clone());
+            }
+            self.unknown.remove(name);
+        }
+    }
+
+    /// Takes note of the nodes that are gone now. One that was never seen alive is left to its
+    /// return, or to an operator.
     pub(crate) fn note(&mut self, gone: &BTreeSet<&str>, now_ns: u64) {
         self.since_ns.retain(|name, _| gone.contains(name.as_str()));
         self.given_up.retain(|name, _| gone.contains(name.as_str()));
         for name in gone {
-            self.since_ns.entry((*name).to_owned()).or_insert(now_ns);
+            if self.known.contains(*name) {
+                self.since_ns.entry((*name).to_owned()).or_insert(now_ns);
+            } else if self.unknown.insert((*name).to_owned()) {
+                tracing::warn!(
+                    node = name,
+                    "a node with active copies was gone before this node came: its vbuckets wait \
+                     for its return, or for `oribi cluster failover`"
+                );
+            }
         }
     }
 

@@ -147,6 +147,10 @@ fn outcome(
     match (election.decided(), best) {
         (Some(record), _) => Outcome::Promote(record),
         (None, Some((_, _, winner))) => Outcome::Lost(alone(base, winner)),
+        // A node that is to be failed over may have the last copy.
+        (None, None) if base.all().iter().any(|copy| view.local_copy(place, *copy).is_some()) => {
+            Outcome::Wait
+        }
         (None, None) => match counts.least(&[]) {
             Some(node) => Outcome::Lost(alone(base, CopyId { node, copy: base.epoch.next().0 })),
             None => Outcome::Wait,

@@ -160,14 +160,17 @@ impl VbucketCopies for BucketCopies {
                 None
             }
             false => {
-                let prepared = self.bucket.prepare_promotion(vbid, epoch)?;
+                // First the epoch: what it stores is the state in memory, a replica's.
                 self.bucket.record_epoch(vbid, epoch)?;
-                Some(prepared)
+                Some(self.bucket.prepare_promotion(vbid, epoch)?)
             }
         };
         let mut active = self.active.lock();
-        if prepared.is_some() || active.contains_key(&vbid) {
-            active.insert(vbid, ActiveCopy { epoch, prepared, is_serving: false });
+        let before = active.get(&vbid).map(|active| active.is_serving);
+        if prepared.is_some() || before.is_some() {
+            // Who serves continues in the next epoch without a pause.
+            let is_serving = prepared.is_none() && before == Some(true);
+            active.insert(vbid, ActiveCopy { epoch, prepared, is_serving });
         }
         Ok(())
     }
@@ -204,7 +207,9 @@ impl VbucketCopies for BucketCopies {
             self.unfollow(vbid);
             self.bucket.become_replica(vbid)?;
         }
-        if standing.recorded < epoch && has_beginning_of(vbucket, epoch) {
+        // A copy that ended in disorder is intact once its stream has caught up.
+        let is_behind = standing.recorded < epoch && standing.is_intact;
+        if is_behind && has_beginning_of(vbucket, epoch) {
             self.bucket.record_epoch(vbid, epoch)?;
         }
         let links = self.links.get().ok_or("this node has no links to others")?;

@@ -21,7 +21,7 @@ use crate::error::{QueryError, Result};
 use crate::memory_budget::MemoryBudget;
 use crate::plan::IndexKeys;
 
-use super::encoded_keys::{EvaluationLimits, InsertRejection, encoded_keys};
+use super::encoded_keys::{DocumentLimit, EvaluationLimits, InsertRejection, encoded_keys};
 
 /// Code of an index that a statement cannot use now.
 const NOT_USABLE: u32 = 12015;
@@ -80,7 +80,7 @@ impl DocumentIndex {
         document: &QueryDocument,
         replaces: bool,
     ) -> std::result::Result<(), InsertRejection> {
-        let encoded = self.keys_of(document, Some(&self.is_cancelled))?;
+        let encoded = self.keys_of(document, self.memory.budget(), Some(&self.is_cancelled))?;
         let inserted = if encoded.is_empty() {
             usize::from(replaces)
         } else {
@@ -101,9 +101,10 @@ impl DocumentIndex {
     fn keys_of(
         &self,
         document: &QueryDocument,
+        memory: &dyn MemoryBudget,
         cancelled: Option<&AtomicBool>,
     ) -> std::result::Result<Vec<Vec<u8>>, InsertRejection> {
-        let limits = EvaluationLimits { memory: self.memory.budget(), cancelled };
+        let limits = EvaluationLimits { memory, cancelled };
         encoded_keys(&self.keys, &self.definition.keyspace, document, &limits)
     }
 
@@ -170,7 +171,7 @@ impl DocumentIndex {
 
     /// The encoded keys of a document's entries.
     pub fn entries_of(&self, document: &QueryDocument) -> Vec<Vec<u8>> {
-        self.keys_of(document, None).unwrap_or_default()
+        self.keys_of(document, &DocumentLimit, None).unwrap_or_default()
     }
 
     /// All entries as they are now, stale ones among them: encoded keys and the document's key.
@@ -206,7 +207,10 @@ impl DocumentIndex {
     ) -> Result<Option<IndexedDocument>> {
         let stamp = self.entries.stamp(entry.document_key());
         let document = keyspace.get(entry.document_key())?;
-        let encoded = document.as_ref().map(|document| self.keys_of(document, None)).transpose();
+        let encoded = document
+            .as_ref()
+            .map(|document| self.keys_of(document, &DocumentLimit, None))
+            .transpose();
         let encoded = encoded.map_err(|rejection| self.unreadable(rejection))?;
         let is_current = |encoded: &Vec<Vec<u8>>| {
             encoded.binary_search_by(|one| (**one).cmp(entry.encoded())).is_ok()

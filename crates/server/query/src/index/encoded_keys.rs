@@ -39,10 +39,22 @@ type KeysResult<T> = Result<T, InsertRejection>;
 
 /// What the evaluation of one document may use.
 pub struct EvaluationLimits<'a> {
-    /// The budget of the index.
+    /// The budget of the index for what is inserted. Statements and sweeps read entries whether or
+    /// not the index has memory left; the limit for one document holds for them as well.
     pub memory: &'a dyn MemoryBudget,
     /// Set by another thread, it ends the evaluation.
     pub cancelled: Option<&'a AtomicBool>,
+}
+
+/// For who reads an entry: only the limit for one document holds.
+pub struct DocumentLimit;
+
+impl MemoryBudget for DocumentLimit {
+    fn reserve(&self, _bytes: usize) -> bool {
+        true
+    }
+
+    fn release(&self, _bytes: usize) {}
 }
 
 /// The encoded keys of a document, one for each of its entries.

@@ -28,6 +28,8 @@ pub(in crate::buckets) struct CopyNumbers {
     /// `None` for a bucket of tests.
     path: Option<PathBuf>,
     numbers: Mutex<BTreeMap<Vbid, u64>>,
+    /// Held by a change while it waits for the disk; readers do not wait with it.
+    change: Mutex<()>,
 }
 
 impl CopyNumbers {
@@ -44,7 +46,7 @@ impl CopyNumbers {
                 Err(error) => return Err(DataFileError::io("read", path, error)),
             }
         }
-        Ok(CopyNumbers { path, numbers: Mutex::new(numbers) })
+        Ok(CopyNumbers { path, numbers: Mutex::new(numbers), change: Mutex::default() })
     }
 
     pub(super) fn of(&self, vbid: Vbid) -> Option<u64> {
@@ -66,10 +68,11 @@ impl CopyNumbers {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<Vbid, u64>)) -> Result<(), DataFileError> {
-        let mut numbers = self.numbers.lock();
-        let mut next = numbers.clone();
+        let _one_at_a_time = self.change.lock();
+        let before = self.numbers.lock().clone();
+        let mut next = before.clone();
         change(&mut next);
-        if next == *numbers {
+        if next == before {
             return Ok(());
         }
         if let Some(path) = &self.path {
@@ -78,7 +81,7 @@ impl CopyNumbers {
             write_atomically(path, &json.expect("a plain struct"), FILE_MODE)
                 .map_err(|error| DataFileError::io("write", path, error))?;
         }
-        *numbers = next;
+        *self.numbers.lock() = next;
         Ok(())
     }
 }
