@@ -139,7 +139,7 @@ test("the overview opens with the history of the server", async () => {
 
 test("the overview shows all buckets and each of them", async () => {
   const page = await enter(server);
-  const documents = (count) => page.locator(".tile", { hasText: `Documents${count}0 evicted` }).waitFor();
+  const documents = (count) => page.locator(".tile", { hasText: `Documents${count}0 dense, 0 evicted` }).waitFor();
   await documents(2);
   assert.equal(await page.getByLabel("Bucket", { exact: true }).inputValue(), "");
   assert.equal(await page.getByRole("table", { name: "Figures of each bucket" }).getByRole("rowheader").count(), 2);

@@ -66,10 +66,11 @@ impl StoreState {
         // again.
         let state = [RowKey { collection: STATE_COLLECTION, key: Vec::new(), chunk: 0 }];
         let rows = if next.is_none() { &state[..] } else { &[] };
+        // The next state is of another history, in which nothing was purged.
+        writer.purged.remove(&vbid);
         let unit = Unit::Removal { vbid, rows, state: next };
         self.write(writer, &[unit], step_limit()).await?;
         writer.chunks.forget_vbucket(vbid);
-        writer.purged.remove(&vbid);
         Ok(())
     }
 
