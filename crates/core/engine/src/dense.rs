@@ -127,7 +127,7 @@ impl DenseTier {
         all
     }
 
-    /// Lets go of dictionaries that no value names and for which `is_current` says no.
+    /// Removes dictionaries that no value names, unless `is_current` keeps them.
     pub(crate) fn retire_unused(&self, is_current: impl Fn(&Dictionary) -> bool) {
         self.dictionaries.lock().retain(|dictionary| {
             let is_gone = !is_current(dictionary) && dictionary.retire_unused();

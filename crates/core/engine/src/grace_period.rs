@@ -106,7 +106,7 @@ pub(crate) fn settle() {
 fn leave_behind(add: impl FnOnce(&mut RetireList)) {
     let mut orphans = ORPHANS.lock();
     add(&mut orphans);
-    debug_assert!(!orphans.is_empty(), "a thread leaves something behind");
+    debug_assert!(!orphans.is_empty(), "an ended thread leaves orphans");
     HAS_ORPHANS.store(true, Ordering::Release);
 }
 

@@ -224,7 +224,7 @@ fn sweep_slice(core: &Core, state: &mut State, now: Timestamp) -> (SweepReport, 
     let vbuckets = core.vbuckets();
     let memory = core.memory();
     let is_on = memory.dense().tier() == MemoryTier::Dense;
-    // A whole round has made dense what is cold, or compression is too slow for the writers.
+    // A whole round has compressed the cold values, or compression is too slow for the writers.
     let may_evict = !is_on
         || state.evicts_at_once
         || state.vbuckets_of_run > vbuckets.len()

@@ -281,7 +281,7 @@ impl Scan<'_> {
     }
 
     fn leave_behind(&mut self, slow: &[Reader]) {
-        debug_assert!(!slow.is_empty(), "a slow reader is left behind");
+        debug_assert!(!slow.is_empty(), "a scan continues without slow readers only");
         for reader in slow {
             reader.inbox.leave_behind();
             self.backfiller.counts.left_behind.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Dictionaries of dense values: where they are, who needs them, and how a value is inflated.
+//! Dictionaries of dense values: their slots, the counts of their values, and inflation.
 //!
 //! Owns: the process's table of dictionaries and the count of blocks that name each. Invariants:
 //! 1. A block of a dense value names its dictionary by slot. It is counted before it can be found,

@@ -200,7 +200,7 @@ impl DenseCompressor {
         })
     }
 
-    /// Looks again at collections that were left alone, and lets go of dictionaries without values.
+    /// Samples collections anew that did not pay, and removes dictionaries without values.
     /// A collection whose last dense value has gone begins anew.
     pub(crate) fn review(&mut self, core: &Core, now: Timestamp) {
         let tier = core.memory().dense();

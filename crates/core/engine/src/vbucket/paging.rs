@@ -33,7 +33,7 @@ pub(crate) struct Sweep<'a> {
     pub(crate) newest: &'a mut NewestDocuments,
     /// Makes cold values dense, while the tier is on.
     pub(crate) densify: Option<&'a mut Densify<'a>>,
-    /// What is cold and cannot become dense may be evicted.
+    /// Cold versions that cannot become dense may be evicted.
     pub(crate) may_evict: bool,
 }
 
