@@ -7,9 +7,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use oribi_query::{QueryRequest, ResponseHead, RowSink, RunControl, Service, SinkError};
+use oribi_query::{QueryRequest, RunControl, Service};
 use oribi_testkit::CountingAllocator;
-use support::{MemoryDatastore, TestBudget};
+use support::{MemoryDatastore, NoRows, TestBudget};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator::new();
@@ -23,18 +23,6 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Slow machines included. Without an end these statements take minutes to ages.
 const END_MAX: Duration = Duration::from_secs(20);
-
-struct NoRows;
-
-impl RowSink for NoRows {
-    fn start(&mut self, _: &ResponseHead) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn row(&mut self, _: &[u8]) -> Result<(), SinkError> {
-        Ok(())
-    }
-}
 
 fn store() -> MemoryDatastore {
     let store = MemoryDatastore::default();

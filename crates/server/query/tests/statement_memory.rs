@@ -5,9 +5,9 @@
 
 mod support;
 
-use oribi_query::{QueryRequest, RowSink, RunControl, Service};
+use oribi_query::{QueryRequest, RunControl, Service};
 use oribi_testkit::CountingAllocator;
-use support::{MemoryDatastore, TestBudget};
+use support::{MemoryDatastore, NoRows, TestBudget};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator::new();
@@ -18,18 +18,6 @@ const UNCOUNTED_BYTES_MAX: usize = 512 << 10;
 /// Bytes of the statements of each kind, and of some of them.
 const STATEMENT_BYTES: usize = 128 << 10;
 const LONG_STATEMENT_BYTES: usize = 1 << 20;
-
-struct NoRows;
-
-impl RowSink for NoRows {
-    fn start(&mut self, _: &oribi_query::ResponseHead) -> Result<(), oribi_query::SinkError> {
-        Ok(())
-    }
-
-    fn row(&mut self, _: &[u8]) -> Result<(), oribi_query::SinkError> {
-        Ok(())
-    }
-}
 
 /// Runs a request with a budget. The most bytes that it allocated, those that it reserved, and the
 /// codes of its errors.

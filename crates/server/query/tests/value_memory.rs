@@ -5,9 +5,9 @@
 
 mod support;
 
-use oribi_query::{QueryRequest, RowSink, RunControl, Service};
+use oribi_query::{QueryRequest, RunControl, Service};
 use oribi_testkit::CountingAllocator;
-use support::{MemoryDatastore, TestBudget};
+use support::{MemoryDatastore, NoRows, TestBudget};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator::new();
@@ -15,18 +15,6 @@ static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 const BUDGET_BYTES: usize = 2 << 20;
 /// Plans, caches, and values below the size that is counted.
 const UNCOUNTED_BYTES_MAX: usize = 256 << 10;
-
-struct NoRows;
-
-impl RowSink for NoRows {
-    fn start(&mut self, _: &oribi_query::ResponseHead) -> Result<(), oribi_query::SinkError> {
-        Ok(())
-    }
-
-    fn row(&mut self, _: &[u8]) -> Result<(), oribi_query::SinkError> {
-        Ok(())
-    }
-}
 
 /// Says what is wrong with a statement's errors and most memory.
 fn wrong(statement: &str, expected: &[u32]) -> Option<String> {
