@@ -41,7 +41,7 @@ use branches::Branches;
 use key_history::{KeyHistory, Resolution};
 use vbucket_history::VbucketHistory;
 
-pub use evidence::{Acknowledgement, Ending, ReadResult, VbucketReport};
+pub use evidence::{Acknowledgement, ReadResult, RunEnd, VbucketReport};
 pub use writes::{ValueHash, Write, Writes, value_hash};
 
 /// One broken promise, in words for a person.
@@ -178,7 +178,7 @@ impl AckLog {
 
     /// Begins the next life: the server ended, was started again and reports what came back.
     /// Vbuckets that are not mentioned came back empty.
-    pub fn restarted(&mut self, ending: Ending, recovered: &BTreeMap<Vbid, VbucketReport>) {
+    pub fn restarted(&mut self, ending: RunEnd, recovered: &BTreeMap<Vbid, VbucketReport>) {
         let mut in_doubt: BTreeMap<Vbid, u64> = BTreeMap::new();
         for ((vbid, _), history) in &self.documents {
             *in_doubt.entry(*vbid).or_default() += history.in_doubt();

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use oribi_types::{CollectionId, Vbid};
 
-use crate::ack_log::{AckLog, Ending, Tally, VbucketReport};
+use crate::ack_log::{AckLog, RunEnd, Tally, VbucketReport};
 use crate::http::HttpClient;
 use crate::poll::PATIENCE;
 use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection};
@@ -87,7 +87,7 @@ pub struct KillCycles {
     /// Set before the server is ended.
     is_ending: Arc<AtomicBool>,
     /// How the previous life ended.
-    ending: Ending,
+    ending: RunEnd,
     report: KillReport,
 }
 
@@ -108,7 +108,7 @@ impl KillCycles {
             late: StreamLog::new(),
             is_ending: Arc::default(),
             options,
-            ending: Ending::CleanStop { killed_starts: 0 },
+            ending: RunEnd::CleanStop { killed_starts: 0 },
             report: KillReport::default(),
         };
         // The oracle knows nothing of the time before, so it compares nothing.
@@ -211,13 +211,13 @@ impl KillCycles {
             if !status.success() {
                 bail!("SIGTERM ended the server with {status}:\n{}", self.server.output());
             }
-            self.ending = Ending::CleanStop { killed_starts: 0 };
+            self.ending = RunEnd::CleanStop { killed_starts: 0 };
         } else {
             let is_loading = !self.server.log().contains("warmup is done");
             self.server.kill()?;
             self.report.kills += 1;
             self.report.killed_loading += u64::from(is_loading);
-            self.ending = Ending::Crash { starts: 1 };
+            self.ending = RunEnd::Crash { starts: 1 };
         }
         self.check_server_log()
     }
@@ -231,8 +231,8 @@ impl KillCycles {
             starts += 1;
         }
         self.ending = match self.ending {
-            Ending::Crash { .. } => Ending::Crash { starts },
-            Ending::CleanStop { .. } => Ending::CleanStop { killed_starts: starts - 1 },
+            RunEnd::Crash { .. } => RunEnd::Crash { starts },
+            RunEnd::CleanStop { .. } => RunEnd::CleanStop { killed_starts: starts - 1 },
         };
         self.server.restart()?;
         self.begin_life()

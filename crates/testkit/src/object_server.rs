@@ -43,7 +43,7 @@ impl ObjectServerKind {
         }
     }
 
-    fn how_to_install(self) -> &'static str {
+    fn install_hint(self) -> &'static str {
         match self {
             ObjectServerKind::Moto => "pip install 'moto[s3]' flask flask-cors",
             ObjectServerKind::Azurite => "npm install azurite",
@@ -72,7 +72,7 @@ impl ObjectServer {
     pub fn start_for_test(kind: ObjectServerKind) -> Option<ObjectServer> {
         let (program, required) = (kind.program(), kind.required());
         let Some(path) = path_of(program) else {
-            skip(required, program, kind.how_to_install());
+            skip(required, program, kind.install_hint());
             return None;
         };
         Some(ObjectServer::start(kind, path).expect("the server starts"))

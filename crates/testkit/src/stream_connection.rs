@@ -44,7 +44,7 @@ pub enum MessageKind {
     /// The stream is refused.
     Refused(Status),
     Marker(SnapshotMarker),
-    Document(HeardDocument),
+    Document(StreamDocument),
     /// A collection or scope began or ended.
     Event {
         /// Its place in the history.
@@ -60,7 +60,7 @@ pub enum MessageKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeardDocument {
+pub struct StreamDocument {
     /// Its place in the history.
     pub seqno: Seqno,
     /// Collection of the key.
@@ -222,7 +222,7 @@ fn what(said: Message<'_>) -> Result<MessageKind> {
         }
         Message::Expiration(it) => {
             let gone = document(it.extras.by_seqno, it.key, it.cas, it.datatype, None)?;
-            MessageKind::Document(HeardDocument { is_expired: true, ..gone })
+            MessageKind::Document(StreamDocument { is_expired: true, ..gone })
         }
         Message::SystemEvent(event) => event_of(&event),
         Message::SeqnoAdvanced(seqno) => MessageKind::Advanced(seqno),
@@ -237,9 +237,9 @@ fn document(
     cas: u64,
     datatype: u8,
     value: Option<&[u8]>,
-) -> Result<HeardDocument> {
+) -> Result<StreamDocument> {
     let (collection, key) = leb128::decode_u32(key).context("a key without a collection")?;
-    Ok(HeardDocument {
+    Ok(StreamDocument {
         seqno,
         collection: CollectionId(collection),
         key: key.to_vec(),

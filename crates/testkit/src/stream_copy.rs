@@ -15,7 +15,7 @@ use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras, Stre
 use oribi_protocol::status::Status;
 use oribi_types::{Seqno, VbUuid, Vbid};
 
-use crate::stream_connection::{HeardDocument, MessageKind, StreamConnection, StreamMessage};
+use crate::stream_connection::{MessageKind, StreamConnection, StreamDocument, StreamMessage};
 
 /// Pause before a request that was refused for the moment is sent again.
 const BACK_OFF: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ struct Position {
 pub struct StreamCopy {
     positions: BTreeMap<Vbid, Position>,
     /// Every change in the order in which it came, without those that were taken back.
-    changes: Vec<(Vbid, HeardDocument)>,
+    changes: Vec<(Vbid, StreamDocument)>,
     rollbacks: Vec<(Vbid, Seqno)>,
     from_disk: u64,
 }
@@ -161,7 +161,7 @@ impl StreamCopy {
     }
 
     /// Every change that counts, in the order of each vbucket.
-    pub fn changes(&self) -> &[(Vbid, HeardDocument)] {
+    pub fn changes(&self) -> &[(Vbid, StreamDocument)] {
         &self.changes
     }
 

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_tests_and_other_members_use_is_left_out() {
+    fn test_and_member_only_crates_are_omitted() {
         let package = |name: &str, source: Value| {
             json!({
                 "id": name, "name": name, "version": "1.0.0", "source": source, "license": "MIT",

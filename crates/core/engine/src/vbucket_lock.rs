@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_gets_the_lock_when_it_is_released() {
+    fn release_wakes_a_sleeping_waiter() {
         let (lock, sleeper) = with_sleeper();
         // SAFETY: the guard was forgotten above, so this thread has the lock.
         unsafe { lock.force_unlock() };

@@ -126,7 +126,7 @@ fn values_of_many_lengths_share_blocks() {
 }
 
 #[test]
-fn what_is_not_used_again_goes_back_after_two_periods() {
+fn unused_blocks_are_returned_after_two_periods() {
     let _alone = alone();
     let bucket = open(1024 * MIB);
     let value = vec![b'x'; LARGE as usize];

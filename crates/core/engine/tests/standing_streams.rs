@@ -28,9 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The tests of this file share a process, so one at a time looks at its memory.
 static ALONE: Mutex<()> = Mutex::new(());
 
-struct Nobody;
+struct NoSink;
 
-impl StreamSink for Nobody {
+impl StreamSink for NoSink {
     fn ready(&self, _: u64) {}
 }
 
@@ -113,7 +113,7 @@ impl World {
             filter: StreamFilter::All,
         };
         let opened = (0..VBUCKETS)
-            .map(|vbid| self.bucket.open_stream(&request(vbid), Arc::new(Nobody), u64::from(vbid)));
+            .map(|vbid| self.bucket.open_stream(&request(vbid), Arc::new(NoSink), u64::from(vbid)));
         opened.map(|opened| opened.expect("a stream opens")).collect()
     }
 

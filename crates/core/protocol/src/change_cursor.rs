@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_back_is_refused_and_changes_nothing() {
+    fn backward_changes_are_rejected_without_effect() {
         let mut cursor = cursor_at(10);
         cursor.advance(Seqno(11)).expect_err("no snapshot was announced");
         cursor.announce(Seqno(1), Seqno(9)).expect_err("it ends before the position");

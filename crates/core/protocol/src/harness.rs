@@ -37,7 +37,7 @@ enum End {
 
 /// Content of a stream: each frame's header and a hash of its parts, and the end.
 #[derive(PartialEq, Eq, Debug)]
-struct Reading {
+struct ReadStep {
     frames: Vec<(Header, u32)>,
     end: End,
 }
@@ -63,7 +63,7 @@ fn check_with(input: &[u8], deliver: impl Fn(&mut [u8], &[u8])) {
 }
 
 /// Decodes straight from the slice.
-fn read_whole(stream: &[u8]) -> Reading {
+fn read_whole(stream: &[u8]) -> ReadStep {
     let mut rest = stream;
     let mut frames = Vec::new();
     loop {
@@ -72,7 +72,7 @@ fn read_whole(stream: &[u8]) -> Reading {
                 frames.push((header, hash));
                 rest = &rest[consumed..];
             }
-            Err(end) => return Reading { frames, end },
+            Err(end) => return ReadStep { frames, end },
         }
     }
 }
@@ -83,7 +83,7 @@ fn read_chunked(
     block_seed: u8,
     chunk_seed: u8,
     deliver: impl Fn(&mut [u8], &[u8]),
-) -> Reading {
+) -> ReadStep {
     let mut buffer = match block_seed {
         0 => ReadBuffer::new(),
         seed => ReadBuffer::with_block(Vec::with_capacity(usize::from(seed))),
@@ -103,7 +103,7 @@ fn read_chunked(
         };
         let is_final = !matches!(end, End::Clean | End::Partial);
         if is_final || rest.is_empty() {
-            return Reading { frames, end };
+            return ReadStep { frames, end };
         }
         if let Ok(DecodedFrame::Incomplete { needed }) = frame::decode(buffer.unread()) {
             buffer.reserve_frame(needed);

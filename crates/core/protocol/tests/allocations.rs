@@ -5,7 +5,7 @@
 //! Invariants of the allocator, cited below:
 //! 1. Every call goes to the system allocator with the arguments it came with, so the system
 //!    allocator's guarantees are this one's.
-//! 2. Counting touches a thread-local `Cell` only, which neither allocates nor panics: it is
+//! 2. CountingSystem touches a thread-local `Cell` only, which neither allocates nor panics: it is
 //!    initialised by a constant and skipped while its thread is being torn down.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -21,14 +21,14 @@ use oribi_protocol::request::{RequestParts, SetExtras, encode_request};
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
-struct Counting;
+struct CountingSystem;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
 // SAFETY: invariants 1 and 2.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingSystem {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // The thread's count is gone while the thread ends; nothing is measured then.
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingSystem = CountingSystem;
 
 fn allocations(work: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();

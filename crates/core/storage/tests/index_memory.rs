@@ -11,12 +11,12 @@ use oribi_storage::{
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
 /// Counts the bytes that are allocated.
-struct Counting;
+struct CountingSystem;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingSystem {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         NOW.fetch_add(layout.size(), Relaxed);
         // SAFETY: the caller's.
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingSystem = CountingSystem;
 
 /// Held by the test that counts.
 static COUNTED: Mutex<()> = Mutex::new(());

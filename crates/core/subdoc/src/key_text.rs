@@ -127,7 +127,7 @@ mod tests {
     use super::{is_valid, same};
 
     #[test]
-    fn what_may_stand_between_quotes() {
+    fn is_legal_between_quotes() {
         for text in ["", "a", "ä", r#"a\"b"#, r"\u0041\n\\", r"\ud800", "😀"] {
             assert!(is_valid(text.as_bytes()), "{text}");
         }

@@ -140,7 +140,7 @@ mod tests {
     use super::KuduUrl;
 
     #[test]
-    fn what_is_parsed_prints_and_parses_again() {
+    fn printed_urls_parse_to_the_same() {
         for (text, printed) in [
             ("kudu://127.0.0.1", "kudu://127.0.0.1:7051/oribi?tablets=16"),
             ("kudu://a:1,b:2/db?replicas=3", "kudu://a:1,b:2/db?tablets=16&replicas=3"),

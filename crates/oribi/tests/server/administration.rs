@@ -49,7 +49,7 @@ fn json_lines_say_how_the_server_was_started() {
 }
 
 #[test]
-fn what_a_bucket_does_not_follow_is_said_at_the_start() {
+fn settings_without_effect_are_logged_at_start() {
     let mut fixture = Fixture::start_with(|options| options.setting("vbuckets", 8));
     fixture.stop();
     let data_dir = fixture.server.data_dir().to_owned();

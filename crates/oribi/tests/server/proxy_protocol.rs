@@ -96,7 +96,7 @@ fn a_header_may_be_torn_at_each_byte() {
 }
 
 #[test]
-fn whoever_sends_no_header_is_not_served() {
+fn clients_without_a_header_are_not_served() {
     let fixture = behind("127.0.0.1");
     let too_long = [SIGNATURE, &[0x21, 0x11, 0xff, 0xff]].concat();
     for begin in [

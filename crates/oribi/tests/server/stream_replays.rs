@@ -544,7 +544,7 @@ fn no_ops_come_while_the_window_is_full() {
 }
 
 #[test]
-fn what_breaks_the_order_of_a_connection_is_refused() {
+fn requests_out_of_order_are_rejected() {
     let fixture = Fixture::start();
     // Before the connection is opened.
     let mut raw = fixture.login();

@@ -20,20 +20,20 @@ use crate::fixture::{DEVELOPMENT_WARNING, Fixture, call_when_warm, expect};
 const PANIC_EXIT_CODE: i32 = 70;
 
 /// A server that panics at a place while a file exists.
-struct Planted {
+struct PanicServer {
     fixture: Fixture,
     file: PathBuf,
     _scratch: tempfile::TempDir,
 }
 
-impl Planted {
-    fn start(place: &str) -> Planted {
+impl PanicServer {
+    fn start(place: &str) -> PanicServer {
         let scratch = tempfile::tempdir().unwrap();
         let file = scratch.path().join("panics");
         let planted = format!("{place}:{}", file.display());
         let fixture =
             Fixture::start_with(|options| options.environment("ORIBI_PLANTED_PANIC", &planted));
-        Planted { fixture, file, _scratch: scratch }
+        PanicServer { fixture, file, _scratch: scratch }
     }
 
     fn begin(&self) {
@@ -56,8 +56,8 @@ fn durable(key: &str) -> Request {
 }
 
 /// Ends by what the place does, and by what a client does besides.
-fn ends_the_process(place: &str, provoke: impl Fn(&Planted, &mut RawConnection)) {
-    let mut planted = Planted::start(place);
+fn ends_the_process(place: &str, provoke: impl Fn(&PanicServer, &mut RawConnection)) {
+    let mut planted = PanicServer::start(place);
     let mut connection = planted.fixture.login();
     expect(call_when_warm(&mut connection, &durable("before")), Status::Success);
     planted.begin();
@@ -118,7 +118,7 @@ fn an_acceptor_that_panics_ends_the_process() {
 // Invariant: A panic in a thread that owns state ends the process; a panic in a job ends the job.
 #[test]
 fn a_panicking_login_fails_alone() {
-    let planted = Planted::start("login");
+    let planted = PanicServer::start("login");
     planted.begin();
     let port = planted.fixture.server.port();
     assert!(RawConnection::login(port).is_err(), "the first login panics");
@@ -129,7 +129,7 @@ fn a_panicking_login_fails_alone() {
 
 #[test]
 fn a_panicking_blocking_job_fails_alone() {
-    let planted = Planted::start("blocking");
+    let planted = PanicServer::start("blocking");
     let mut connection = planted.fixture.login();
     planted.begin();
     let request = Request::new(Opcode::Stat).bare_key("diskinfo");
@@ -141,7 +141,7 @@ fn a_panicking_blocking_job_fails_alone() {
 
 #[test]
 fn a_panicking_route_fails_alone() {
-    let planted = Planted::start("http");
+    let planted = PanicServer::start("http");
     let admin: HttpClient = HttpClient::new(planted.fixture.server.admin_port())
         .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
     planted.begin();

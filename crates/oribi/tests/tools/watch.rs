@@ -18,11 +18,11 @@ oribi_testkit::fixture!();
 
 impl Fixture {
     /// Starts `oribi watch ARGUMENTS` against this server.
-    fn watch(&self, arguments: &[&str]) -> Watch {
+    fn watch(&self, arguments: &[&str]) -> WatchProcess {
         let mut command = self.command(&[&["watch"], arguments].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program runs");
         let stdout = child.stdout.take().expect("the output is piped");
-        Watch { child, lines: lines_of(stdout) }
+        WatchProcess { child, lines: lines_of(stdout) }
     }
 
     /// Output of `oribi watch ARGUMENTS --until-now`.
@@ -45,12 +45,12 @@ impl Fixture {
     }
 }
 
-struct Watch {
+struct WatchProcess {
     child: Child,
     lines: Receiver<Value>,
 }
 
-impl Watch {
+impl WatchProcess {
     /// The next line that is wanted.
     fn next(&self, mut is_wanted: impl FnMut(&Value) -> bool) -> Value {
         loop {
@@ -78,7 +78,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for WatchProcess {
     fn drop(&mut self) {
         // A test that failed must not leave its program behind.
         let _ = self.child.kill();

@@ -155,7 +155,7 @@ pub(crate) struct ConnectionSlot {
     admission: Arc<AdmissionControl>,
     id: u64,
     end: Arc<Notify>,
-    has_asked: AtomicBool,
+    has_sent_request: AtomicBool,
 }
 
 /// A busy place, until this is dropped.
@@ -197,8 +197,8 @@ impl AdmissionControl {
             table.places.len() <= table.limits.connections,
             "a connection enters only when there is capacity"
         );
-        let has_asked = AtomicBool::new(false);
-        Some(Arc::new(ConnectionSlot { admission: Arc::clone(self), id, end, has_asked }))
+        let has_sent_request = AtomicBool::new(false);
+        Some(Arc::new(ConnectionSlot { admission: Arc::clone(self), id, end, has_sent_request }))
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -229,12 +229,12 @@ impl ConnectionSlot {
 
     /// Call with each complete request.
     pub(crate) fn note_request(&self) {
-        self.has_asked.store(true, Ordering::Relaxed);
+        self.has_sent_request.store(true, Ordering::Relaxed);
     }
 
     /// True after the first complete request.
-    pub(crate) fn has_asked(&self) -> bool {
-        self.has_asked.load(Ordering::Relaxed)
+    pub(crate) fn has_sent_request(&self) -> bool {
+        self.has_sent_request.load(Ordering::Relaxed)
     }
 
     /// Starts to verify a password; `None` when too many verifications are in progress.

@@ -323,7 +323,7 @@ fn admit(
 /// Returns when the first request is overdue.
 async fn is_silent(place: &ConnectionSlot) {
     tokio::time::sleep(ADMIN_FIRST_REQUEST_DEADLINE).await;
-    if place.has_asked() {
+    if place.has_sent_request() {
         std::future::pending::<()>().await;
     }
 }

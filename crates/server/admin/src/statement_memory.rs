@@ -87,8 +87,8 @@ impl StatementMemory {
         let holds_document = self.holding.load(Ordering::Acquire) > 0;
         let mut since = self.in_the_way_since.lock();
         match pace {
-            ClientPace::Lags if self.others_wait(pace) => true,
-            ClientPace::HasAll if holds_document && self.others_wait(pace) => {
+            ClientPace::Lags if self.has_waiters(pace) => true,
+            ClientPace::HasAll if holds_document && self.has_waiters(pace) => {
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
                 waited > Duration::from_millis(HOLDER_LAG_MAX_MS)
             }
@@ -100,7 +100,7 @@ impl StatementMemory {
     }
 
     /// True while others wait for what the statement holds.
-    fn others_wait(&self, pace: ClientPace) -> bool {
+    fn has_waiters(&self, pace: ClientPace) -> bool {
         let waits = self.waits.load(Ordering::Acquire);
         if waits && pace == ClientPace::HasAll {
             // Not its client makes others wait. But connections are served before it, so it would

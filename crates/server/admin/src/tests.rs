@@ -173,7 +173,7 @@ fn add_user(data_dir: &std::path::Path, name: &str, roles: &[&str]) {
 // Compat (Admin HTTP): `GET /pools/nodes`
 // Compat (Admin HTTP): `GET /pools/default/buckets/B/ddocs`
 #[test]
-fn what_pings_and_bootstraps_ask_for() {
+fn pings_and_bootstraps_are_answered() {
     let fixture = Fixture::development();
     assert_eq!(fixture.ask("GET", "/", "", "").status, 200);
     assert_eq!(fixture.ask("GET", "/pools", "", "").json()["isAdminCreds"], false);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_assigned_without_a_node() {
+    fn without_a_node_vbuckets_are_unassigned() {
         assert!(assign(&[None, Some("a")], &[]).is_empty());
     }
 

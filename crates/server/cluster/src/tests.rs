@@ -35,13 +35,13 @@ const LEASE_S: u64 = 2;
 
 struct Node {
     buckets: Arc<MemoryBuckets>,
-    published: Arc<Mutex<Published>>,
+    published: Arc<Mutex<PublishedState>>,
     cluster: Arc<ClusterMember>,
 }
 
 /// What the server would show to clients.
 #[derive(Default)]
-struct Published {
+struct PublishedState {
     identity: ClusterIdentity,
     topology: Option<Topology>,
 }
@@ -122,14 +122,14 @@ impl Node {
             failover_after_ms: 2000,
             node,
         };
-        let published: Arc<Mutex<Published>> = Arc::default();
+        let published: Arc<Mutex<PublishedState>> = Arc::default();
         let shown = Arc::clone(&published);
         let host = ClusterHost {
             buckets: Arc::clone(&buckets) as Arc<dyn ClusterBuckets>,
             identity: ClusterIdentity::random(),
             publish: Box::new(move |identity, topology| {
                 let identity = identity.clone();
-                *shown.lock() = Published { identity, topology: Some(topology) };
+                *shown.lock() = PublishedState { identity, topology: Some(topology) };
             }),
         };
         let cluster = ClusterMember::start_with(agreement, settings, host).unwrap();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_refused() {
+    fn malformed_networks_are_rejected() {
         for text in ["", "localhost", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/-1", "::/129", "1.2.3"]
         {
             assert!(text.parse::<Subnet>().is_err(), "{text:?}");

@@ -20,7 +20,7 @@ pub struct Acknowledgement {
 
 /// How the server ended before it was started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum RunEnd {
     /// Killed: a write that was not acknowledged as persisted may be gone. The server was started
     /// this often since and killed again each time but the last.
     Crash {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use oribi_types::{Cas, Seqno, VbUuid, Vbid};
 
-use super::{AckLog, Acknowledgement, Ending, ReadResult, VbucketReport};
+use super::{AckLog, Acknowledgement, ReadResult, RunEnd, VbucketReport};
 
 const VB: Vbid = Vbid(7);
-const CRASH: Ending = Ending::Crash { starts: 1 };
-const CLEAN: Ending = Ending::CleanStop { killed_starts: 0 };
+const CRASH: RunEnd = RunEnd::Crash { starts: 1 };
+const CLEAN: RunEnd = RunEnd::CleanStop { killed_starts: 0 };
 
 fn ack(seqno: u64, persisted: bool) -> Acknowledgement {
     ack_in(1, seqno, persisted)
@@ -39,7 +39,7 @@ fn document(value: &str, seqno: u64) -> ReadResult {
     Some((value.as_bytes().to_vec(), Cas(seqno * 100)))
 }
 
-fn restart(log: &mut AckLog, ending: Ending, high: u64, histories: &[(u64, u64)]) {
+fn restart(log: &mut AckLog, ending: RunEnd, high: u64, histories: &[(u64, u64)]) {
     let histories = histories.iter().map(|(uuid, seqno)| (VbUuid(*uuid), Seqno(*seqno))).collect();
     let recovered = VbucketReport { high_seqno: Seqno(high), histories };
     log.restarted(ending, &BTreeMap::from([(VB, recovered)]));
@@ -185,7 +185,7 @@ fn writes_in_doubt_and_unpersisted_losses_are_fine() {
 }
 
 #[test]
-fn what_was_read_is_certain_from_then_on() {
+fn a_version_that_was_read_is_certain() {
     let mut log = log();
     try_write(&mut log, "a", "one");
     crash(&mut log, 1);
@@ -196,7 +196,7 @@ fn what_was_read_is_certain_from_then_on() {
 }
 
 #[test]
-fn what_was_read_can_still_be_lost_by_a_crash() {
+fn a_crash_can_lose_a_version_that_was_read() {
     // The first soak found this: after a read of a write that was not persisted yet, the oracle
     // expected it back.
     let mut log = log();
@@ -218,7 +218,7 @@ fn lives_can_be_chained_without_reading_back() {
     write(&mut log, "a", "two", ack(2, false));
     crash(&mut log, 1);
     try_write(&mut log, "a", "three");
-    restart(&mut log, Ending::Crash { starts: 2 }, 2, &[(4, 2), (3, 2), (2, 1), (1, 0)]);
+    restart(&mut log, RunEnd::Crash { starts: 2 }, 2, &[(4, 2), (3, 2), (2, 1), (1, 0)]);
     assert_sound(&mut log);
     log.read(VB, b"a", &document("two", 2));
     assert_names(&mut log, "found \"two\"");
@@ -274,7 +274,7 @@ fn only_a_crash_grows_the_failover_table() {
     assert!(life(CLEAN, &[(2, 1), (1, 0)]).contains(bad), "grows over a clean stop");
     assert_eq!(life(CRASH, &[(2, 1), (1, 0)]), "");
     assert_eq!(life(CLEAN, &[(1, 0)]), "");
-    assert_eq!(life(Ending::Crash { starts: 3 }, &[(3, 1), (2, 1), (1, 0)]), "");
+    assert_eq!(life(RunEnd::Crash { starts: 3 }, &[(3, 1), (2, 1), (1, 0)]), "");
 }
 
 /// A kill right after a collection was created: its events are in the manifest's file and not in

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use oribi_types::{Cas, Seqno, VbUuid};
 
-use super::evidence::{Acknowledgement, Ending, VbucketReport};
+use super::evidence::{Acknowledgement, RunEnd, VbucketReport};
 
 /// Events of collections that a start may give seqnos again, because a crash took them: those of a
 /// scope and of a collection.
@@ -73,7 +73,7 @@ impl VbucketHistory {
     /// answer.
     pub(super) fn restarted(
         &mut self,
-        ending: Ending,
+        ending: RunEnd,
         is_shared: bool,
         found: &VbucketReport,
         in_doubt: u64,
@@ -81,7 +81,7 @@ impl VbucketHistory {
         let mut broken = Vec::new();
         let high = found.high_seqno;
         let promised = match (ending, self.given.last_key_value()) {
-            (Ending::CleanStop { .. }, Some((last, _))) => self.persisted.max(*last),
+            (RunEnd::CleanStop { .. }, Some((last, _))) => self.persisted.max(*last),
             _ => self.persisted,
         };
         if high < promised {
@@ -105,8 +105,8 @@ impl VbucketHistory {
         }
         let ended_histories = match ending {
             // A server that takes over begins a history, even after an orderly stop.
-            Ending::CleanStop { killed_starts } if is_shared => {
-                Ending::Crash { starts: killed_starts + 1 }
+            RunEnd::CleanStop { killed_starts } if is_shared => {
+                RunEnd::Crash { starts: killed_starts + 1 }
             }
             other => other,
         };
@@ -122,7 +122,7 @@ impl VbucketHistory {
     }
 
     /// Fault of the failover table.
-    fn check_histories(&self, ending: Ending, found: &VbucketReport) -> Option<String> {
+    fn check_histories(&self, ending: RunEnd, found: &VbucketReport) -> Option<String> {
         let table = &found.histories;
         let newest = table.first().map(|(uuid, _)| *uuid);
         let complaint = |text: &str| {
@@ -134,10 +134,10 @@ impl VbucketHistory {
         let Some(before) = &self.histories else {
             // At most the identity is known.
             return match (ending, self.uuid, newest) {
-                (Ending::Crash { .. }, Some(old), Some(new)) if old == new => {
+                (RunEnd::Crash { .. }, Some(old), Some(new)) if old == new => {
                     complaint("the vbucket uuid is the same after a crash")
                 }
-                (Ending::CleanStop { .. }, Some(old), Some(new)) if old != new => {
+                (RunEnd::CleanStop { .. }, Some(old), Some(new)) if old != new => {
                     complaint("the vbucket uuid changed over a clean stop")
                 }
                 _ => None,
@@ -145,8 +145,8 @@ impl VbucketHistory {
         };
         let grown = match ending {
             // A start may have been killed before it recorded the crash.
-            Ending::CleanStop { killed_starts } => 0..=killed_starts,
-            Ending::Crash { starts } => 1..=starts,
+            RunEnd::CleanStop { killed_starts } => 0..=killed_starts,
+            RunEnd::Crash { starts } => 1..=starts,
         };
         let continues = |new: usize| {
             let kept = before.len().min(HISTORIES_MAX.saturating_sub(new));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use oribi_types::{Cas, Seqno, VbUuid, Vbid};
 
 use super::StreamLog;
-use crate::ack_log::{AckLog, Acknowledgement, Ending, VbucketReport};
+use crate::ack_log::{AckLog, Acknowledgement, RunEnd, VbucketReport};
 
 const VB: Vbid = Vbid(7);
 const FIRST: u64 = 0xa;
@@ -23,12 +23,12 @@ impl World {
     fn new() -> World {
         let table = vec![(VbUuid(FIRST), Seqno(0))];
         let mut world = World { acks: AckLog::new(), stream: StreamLog::new(), table };
-        world.restarted(Ending::CleanStop { killed_starts: 0 }, 0);
+        world.restarted(RunEnd::CleanStop { killed_starts: 0 }, 0);
         world.stream.opened(VB, &world.table);
         world
     }
 
-    fn restarted(&mut self, ending: Ending, high: u64) {
+    fn restarted(&mut self, ending: RunEnd, high: u64) {
         let found = VbucketReport { high_seqno: Seqno(high), histories: self.table.clone() };
         let recovered = BTreeMap::from([(VB, found)]);
         self.acks.restarted(ending, &recovered);
@@ -40,7 +40,7 @@ impl World {
         self.stream.disconnected();
         self.stream.judge(&self.acks);
         self.table.insert(0, (VbUuid(SECOND), Seqno(high)));
-        self.restarted(Ending::Crash { starts: 1 }, high);
+        self.restarted(RunEnd::Crash { starts: 1 }, high);
     }
 
     fn write(&mut self, key: &str, value: &str, seqno: u64) {
@@ -102,7 +102,7 @@ fn a_sound_stream_over_a_crash_has_no_violation() {
 }
 
 #[test]
-fn what_the_protocol_leaves_open_is_sound() {
+fn behaviour_the_protocol_leaves_open_is_sound() {
     let mut world = World::new();
     // Versions that were replaced, an event at the start, and what is not for this stream.
     world.write("a", "old", 2);
@@ -197,7 +197,7 @@ fn a_snapshot_over_what_is_known_is_named() {
 }
 
 #[test]
-fn what_was_never_written_is_named() {
+fn unwritten_versions_are_named() {
     let mut world = World::new();
     world.write("a", "1", 1);
     world.marker(1, 2);
@@ -339,7 +339,7 @@ fn a_rollback_after_an_orderly_stop_is_named() {
     let mut world = World::new();
     world.both(1..=5);
     world.stream.disconnected();
-    world.restarted(Ending::CleanStop { killed_starts: 0 }, 5);
+    world.restarted(RunEnd::CleanStop { killed_starts: 0 }, 5);
     world.stream.rolled_back(VB, Seqno(0));
     world.assert_names("sent back to seqno 0, but 5 was promised");
 }

@@ -110,7 +110,7 @@ mod tests {
     // Compat (Backup and restore): Incremental backups are not merged; a kept one keeps what it
     // builds on
     #[test]
-    fn what_a_kept_backup_builds_on_is_kept() {
+    fn bases_of_kept_backups_are_kept() {
         let store = MemoryArchiveStore::default();
         let archive = Arc::new(archive_of(&store));
         let parents =

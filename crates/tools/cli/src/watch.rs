@@ -94,7 +94,8 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .name("oribi-watch");
     options.collections = args.collection;
     options.scope = args.scope;
-    let changes = client.dcp_stream(&options).await.with_context(|| what_is_watched(&options))?;
+    let changes =
+        client.dcp_stream(&options).await.with_context(|| stream_error_context(&options))?;
     let output = StatsOutput::stdout().context("writing to standard output")?;
     let extent = WatchExtent { values: args.with_values, xattrs: args.with_xattrs };
     let (snapshots, lost) = (args.snapshots, HashSet::new());
@@ -113,7 +114,7 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The context of an error: a name of the command line may be wrong.
-fn what_is_watched(options: &DcpStreamOptions) -> String {
+fn stream_error_context(options: &DcpStreamOptions) -> String {
     match &options.scope {
         Some(scope) => format!("cannot watch scope {scope:?}"),
         None if options.collections.is_empty() => "cannot watch the bucket".to_owned(),

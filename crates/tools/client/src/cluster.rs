@@ -128,7 +128,7 @@ impl ClusterNodes {
         if let Some(node) = topology.nodes.iter().find(|node| node.address() == seed) {
             node.adopt(connection);
         }
-        tokio::spawn(fetch_when_told(Arc::downgrade(&cluster), cluster.watch.clone()));
+        tokio::spawn(fetch_on_change(Arc::downgrade(&cluster), cluster.watch.clone()));
         cluster
     }
 
@@ -299,7 +299,7 @@ async fn ask_seed(
 }
 
 /// Fetches the map whenever there is a reason to, until the cluster is gone.
-async fn fetch_when_told(cluster: Weak<ClusterNodes>, watch: Arc<ConfigWatch>) {
+async fn fetch_on_change(cluster: Weak<ClusterNodes>, watch: Arc<ConfigWatch>) {
     loop {
         watch.changed().await;
         let Some(cluster) = cluster.upgrade() else { return };

@@ -361,7 +361,7 @@ mod tests {
 
     /// Who had chosen the node just before it left waited for its own deadline.
     #[tokio::test]
-    async fn nobody_waits_for_a_node_that_has_left() {
+    async fn no_request_waits_for_a_node_that_has_left() {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = nobody.local_addr().expect("it is bound").port();
         drop(nobody);

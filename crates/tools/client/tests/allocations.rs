@@ -4,7 +4,7 @@
 //! Invariants of the allocator, cited below:
 //! 1. Every call goes to the system allocator with the arguments it came with, so the system
 //!    allocator's guarantees are this one's.
-//! 2. Counting touches a thread-local `Cell` only, which neither allocates nor panics: it is
+//! 2. CountingSystem touches a thread-local `Cell` only, which neither allocates nor panics: it is
 //!    initialised by a constant and skipped while its thread is being torn down.
 
 mod support;
@@ -18,16 +18,16 @@ use oribi_client::{
 };
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
-use support::{Then, answer, handshake, opcode, serve};
+use support::{ServerAction, answer, handshake, opcode, serve};
 
-struct Counting;
+struct CountingSystem;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
 // SAFETY: invariants 1 and 2.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingSystem {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // The thread's count is gone while the thread ends; nothing is measured then.
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingSystem = CountingSystem;
 
 const OPERATIONS: usize = 10_000;
 
@@ -55,7 +55,7 @@ fn serve_values(size_bytes: usize) -> ConnectOptions {
             Opcode::Set => answer(out, frame, Status::Success, &[1; 16], b""),
             _ => assert!(handshake(out, frame)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     })
 }
 

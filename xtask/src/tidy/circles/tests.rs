@@ -96,7 +96,7 @@ fn parts_of_modules_make_a_circle_of_modules() {
 }
 
 #[test]
-fn what_is_no_import_makes_no_circle() {
+fn other_paths_make_no_circle() {
     assert_none("// use crate::high::High;\npub struct Low;\n");
     assert_none("/* crate::high::High */ pub const LOW: &str = \"crate::high::High\";\n");
     assert_none("use other::high::High;\nuse ::high::High as Other;\npub struct Low;\n");

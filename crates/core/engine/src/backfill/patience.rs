@@ -37,7 +37,7 @@ impl ScanPatience {
             (self.pauses, self.counted) = (self.pauses + 1, now);
             debug_assert!(self.pauses <= pause.idle, "a pause counts once");
         }
-        self.pauses < if pause.others_wait { PAUSES_MAX_FOR_OTHERS } else { PAUSES_MAX }
+        self.pauses < if pause.has_waiters { PAUSES_MAX_FOR_OTHERS } else { PAUSES_MAX }
     }
 }
 
@@ -46,12 +46,12 @@ mod tests {
     use super::*;
 
     /// Pauses until the patience is over, each this long.
-    fn pauses(others_wait: bool, length: Duration, pauses_max: u32) -> u32 {
+    fn pauses(has_waiters: bool, length: Duration, pauses_max: u32) -> u32 {
         let begin = Instant::now();
         let mut patience = ScanPatience::new(begin);
         let is_over = |idle: &u32| {
             let now = begin + length * *idle;
-            !patience.lasts(BackfillPause { idle: *idle, others_wait }, now)
+            !patience.lasts(BackfillPause { idle: *idle, has_waiters }, now)
         };
         (0..pauses_max).find(is_over).unwrap_or(pauses_max)
     }
@@ -78,7 +78,7 @@ mod tests {
         let begin = Instant::now();
         let mut patience = ScanPatience::new(begin);
         for number in 1..1000u32 {
-            let pause = BackfillPause { idle: number % 100, others_wait: true };
+            let pause = BackfillPause { idle: number % 100, has_waiters: true };
             assert!(patience.lasts(pause, begin + BACKFILL_PAUSE * number), "{number}");
         }
     }

@@ -77,20 +77,20 @@ proptest! {
 }
 
 /// A live block of a model, with the byte that all of it must hold.
-struct Live {
+struct LiveBlock {
     block: NonNull<u8>,
     bytes: usize,
     mark: u8,
 }
 
 // SAFETY: blocks belong to no thread.
-unsafe impl Send for Live {}
+unsafe impl Send for LiveBlock {}
 
-impl Live {
-    fn fill(block: NonNull<u8>, bytes: usize, mark: u8) -> Live {
+impl LiveBlock {
+    fn fill(block: NonNull<u8>, bytes: usize, mark: u8) -> LiveBlock {
         // SAFETY: the block has `bytes` bytes and is this test's.
         unsafe { block.write_bytes(mark, bytes) }
-        Live { block, bytes, mark }
+        LiveBlock { block, bytes, mark }
     }
 
     fn check(&self) {
@@ -148,7 +148,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct World<'a> {
     arena: &'a Arena,
     threads: Vec<Magazines<'a>>,
-    live: Vec<Live>,
+    live: Vec<LiveBlock>,
     /// Start and end of everything live.
     ranges: BTreeMap<usize, usize>,
     tables: Vec<(UnitRun, usize)>,
@@ -171,7 +171,7 @@ impl World<'_> {
                     assert!(block.addr().get().is_multiple_of(8));
                     self.add_range(block.addr().get(), bytes);
                     self.marks = self.marks.wrapping_add(1);
-                    self.live.push(Live::fill(block, bytes, self.marks));
+                    self.live.push(LiveBlock::fill(block, bytes, self.marks));
                 }
             }
             Step::Free { thread, nth, count } => {
@@ -208,7 +208,7 @@ impl World<'_> {
         }
     }
 
-    fn free(&mut self, thread: usize, live: &Live) {
+    fn free(&mut self, thread: usize, live: &LiveBlock) {
         live.check();
         assert!(self.ranges.remove(&live.block.addr().get()).is_some());
         // SAFETY: the block was taken with this class and has left the model.
@@ -271,8 +271,8 @@ fn every_class_works_for_many_blocks() {
     let magazines = Magazines::new(&arena);
     for class in Class::all() {
         let count = 3 * class.slab_bytes() / class.block_bytes();
-        let blocks: Vec<Live> = (0..count)
-            .map(|number| Live::fill(magazines.take(class), class.block_bytes(), number as u8))
+        let blocks: Vec<LiveBlock> = (0..count)
+            .map(|number| LiveBlock::fill(magazines.take(class), class.block_bytes(), number as u8))
             .collect();
         for live in &blocks {
             live.check();
@@ -285,13 +285,13 @@ fn every_class_works_for_many_blocks() {
 }
 
 #[test]
-fn what_one_thread_allocates_others_free() {
+fn blocks_are_freed_by_other_threads() {
     const BLOCKS: usize = 20_000;
     let arena = &Arena::new();
     std::thread::scope(|scope| {
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
         for _ in 0..2 {
-            let (sender, receiver) = mpsc::sync_channel::<Vec<Live>>(4);
+            let (sender, receiver) = mpsc::sync_channel::<Vec<LiveBlock>>(4);
             senders.push(sender);
             receivers.push(receiver);
         }
@@ -301,7 +301,7 @@ fn what_one_thread_allocates_others_free() {
                 for batch in 0..BLOCKS / 100 {
                     let blocks = (0..100).map(|nth| {
                         let bytes = 48 + (batch * 37 + nth * number * 61) % 700;
-                        Live::fill(magazines.take(class(bytes)), bytes, (nth + number) as u8)
+                        LiveBlock::fill(magazines.take(class(bytes)), bytes, (nth + number) as u8)
                     });
                     let sent = sender.send(blocks.collect());
                     assert!(sent.is_ok(), "the other thread reads to the end");
@@ -454,8 +454,8 @@ fn zeroed_memory_of_every_origin_is_zero_and_aligned() {
 #[test]
 fn blocks_of_every_length_by_the_public_functions() {
     let lengths = (0..2000).chain([4096, 32_768, 32_769, 100_000, 3 << 20]);
-    let blocks: Vec<Live> =
-        lengths.map(|bytes| Live::fill(allocate(bytes), bytes, bytes as u8)).collect();
+    let blocks: Vec<LiveBlock> =
+        lengths.map(|bytes| LiveBlock::fill(allocate(bytes), bytes, bytes as u8)).collect();
     for live in blocks {
         live.check();
         assert!(occupied_bytes(live.bytes) >= live.bytes);

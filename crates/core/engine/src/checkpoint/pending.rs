@@ -26,7 +26,7 @@ impl CheckpointManager {
         if !self.open_has_pending || previous.is_some_and(|seqno| seqno.0 >= self.open.start) {
             self.close_open();
         }
-        let queued = self.enqueue_given(new, None, rev, given, now);
+        let queued = self.enqueue_with_cas(new, None, rev, given, now);
         debug_assert!(queued.displaced.is_none(), "a pending version displaces nothing (8)");
         self.open_has_pending = true;
         self.held_from.get_or_insert(self.open.start);

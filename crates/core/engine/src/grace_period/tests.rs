@@ -58,7 +58,7 @@ fn reader() -> (mpsc::Sender<()>, std::thread::JoinHandle<()>) {
 }
 
 #[test]
-fn what_nobody_reads_is_released_when_a_thread_looks() {
+fn unread_memory_is_released_at_the_next_look() {
     let probe = probe();
     retire_probe(&probe, 1);
     settle_until(|| probe.released() == 1);
@@ -123,7 +123,7 @@ fn much_that_waits_is_looked_at_without_being_asked() {
 }
 
 #[test]
-fn what_a_thread_leaves_behind_is_released_by_others() {
+fn other_threads_release_an_ended_threads_blocks() {
     let probe = probe();
     let (stop, thread) = reader();
     let retiring = Arc::clone(&probe);
@@ -135,9 +135,9 @@ fn what_a_thread_leaves_behind_is_released_by_others() {
 }
 
 /// A destructor of a thread that runs when the state of this module is gone.
-struct Late(Cell<Option<Arc<Probe>>>);
+struct ThreadExitProbe(Cell<Option<Arc<Probe>>>);
 
-impl Drop for Late {
+impl Drop for ThreadExitProbe {
     fn drop(&mut self) {
         if let Some(probe) = self.0.take() {
             retire_probe(&probe, 1);
@@ -146,7 +146,7 @@ impl Drop for Late {
 }
 
 thread_local! {
-    static LATE: Late = const { Late(Cell::new(None)) };
+    static LATE: ThreadExitProbe = const { ThreadExitProbe(Cell::new(None)) };
 }
 
 #[test]

@@ -251,11 +251,11 @@ fn a_get_keeps_what_a_set_replaces() {
 
 /// Mutant: giving up is not a release, so a read may still be under way when the block is
 /// freed.
-struct Unordered(atomic::AtomicU32);
+struct RelaxedCount(atomic::AtomicU32);
 
-impl Count for Unordered {
-    fn one() -> Unordered {
-        Unordered(atomic::AtomicU32::new(1))
+impl Count for RelaxedCount {
+    fn one() -> RelaxedCount {
+        RelaxedCount(atomic::AtomicU32::new(1))
     }
 
     fn acquire(&self) {
@@ -268,11 +268,11 @@ impl Count for Unordered {
 }
 
 /// Mutant: reads and writes the count in two steps.
-struct Torn(atomic::AtomicU32);
+struct TornCount(atomic::AtomicU32);
 
-impl Count for Torn {
-    fn one() -> Torn {
-        Torn(atomic::AtomicU32::new(1))
+impl Count for TornCount {
+    fn one() -> TornCount {
+        TornCount(atomic::AtomicU32::new(1))
     }
 
     fn acquire(&self) {
@@ -286,11 +286,11 @@ impl Count for Torn {
 }
 
 /// Mutant: the only holder does not see that the reads of those before it are over.
-struct BlindlyAlone(atomic::AtomicU32);
+struct UnorderedAlone(atomic::AtomicU32);
 
-impl Count for BlindlyAlone {
-    fn one() -> BlindlyAlone {
-        BlindlyAlone(atomic::AtomicU32::new(1))
+impl Count for UnorderedAlone {
+    fn one() -> UnorderedAlone {
+        UnorderedAlone(atomic::AtomicU32::new(1))
     }
 
     fn acquire(&self) {
@@ -311,23 +311,23 @@ impl Count for BlindlyAlone {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_count_that_is_alone_without_acquire_is_found() {
-    loom::model(clone_read_drop::<BlindlyAlone>);
+    loom::model(clone_read_drop::<UnorderedAlone>);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn the_model_finds_two_sole_owners_without_acquire() {
-    loom::model(replace_in_table_and_queue::<BlindlyAlone>);
+    loom::model(replace_in_table_and_queue::<UnorderedAlone>);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_count_without_release_is_found() {
-    loom::model(clone_read_drop::<Unordered>);
+    loom::model(clone_read_drop::<RelaxedCount>);
 }
 
 #[test]
 #[should_panic]
 fn a_count_in_two_steps_is_found() {
-    loom::model(get_while_set::<Torn>);
+    loom::model(get_while_set::<TornCount>);
 }

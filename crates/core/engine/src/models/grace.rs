@@ -147,11 +147,11 @@ impl Sections for LateEntry {
 }
 
 /// Mutant: the end of a section does not order the reads before it.
-struct LooseEnd(atomic::AtomicU64);
+struct RelaxedEnd(atomic::AtomicU64);
 
-impl Sections for LooseEnd {
-    fn new() -> LooseEnd {
-        LooseEnd(atomic::AtomicU64::new(0))
+impl Sections for RelaxedEnd {
+    fn new() -> RelaxedEnd {
+        RelaxedEnd(atomic::AtomicU64::new(0))
     }
 
     fn enter(&self) {
@@ -187,5 +187,5 @@ fn a_section_without_a_fence_is_found() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_section_that_ends_without_a_release_is_found() {
-    loom::model(get_while_replaced::<LooseEnd>);
+    loom::model(get_while_replaced::<RelaxedEnd>);
 }

@@ -28,15 +28,15 @@ fn item(number: u8, version: u8) -> ItemRef {
     NewItem::new(key(&[number]), ItemFields::default(), &[&[number, version]]).publish()
 }
 
-struct Shared {
+struct SharedTable {
     table: Mutex<HashTable>,
     /// The state that a lock holder publishes to readers without the lock.
     view: GroupView,
     seed: HashSeed,
 }
 
-impl Shared {
-    fn with_items() -> Arc<Shared> {
+impl SharedTable {
+    fn with_items() -> Arc<SharedTable> {
         let seed = HashSeed::new(7);
         let mut table = HashTable::new(seed.clone());
         let view = GroupView::default();
@@ -45,7 +45,7 @@ impl Shared {
             assert!(replaced.is_none());
             table.show_to(&view);
         }
-        Arc::new(Shared { table: Mutex::new(table), view, seed })
+        Arc::new(SharedTable { table: Mutex::new(table), view, seed })
     }
 
     fn locked<R>(&self, run: impl FnOnce(&mut HashTable) -> R) -> R {
@@ -98,7 +98,7 @@ impl Shared {
 }
 
 fn growth() {
-    let shared = Shared::with_items();
+    let shared = SharedTable::with_items();
     let ahead = Arc::clone(&shared);
     let ahead = thread::spawn(move || {
         for number in [0, BEFORE] {
@@ -118,7 +118,7 @@ fn growth() {
 }
 
 fn replaced_and_removed_while_read() {
-    let shared = Shared::with_items();
+    let shared = SharedTable::with_items();
     let reading = Arc::clone(&shared);
     let reading = thread::spawn(move || {
         let replaced = reading.get(0).expect("it is replaced, not removed");
@@ -147,7 +147,7 @@ fn replaced_and_removed_while_read() {
 
 /// A sweep of one group a hold sees every item that is there from its beginning.
 fn scanned_while_it_grows() {
-    let shared = Shared::with_items();
+    let shared = SharedTable::with_items();
     let scanning = Arc::clone(&shared);
     let scanning = thread::spawn(move || {
         let mut cursor = ScanCursor::default();
@@ -186,7 +186,7 @@ fn every_state_of_a_growth_is_seen() {
     let seen = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
     let all = Arc::clone(&seen);
     loom::model(move || {
-        let shared = Shared::with_items();
+        let shared = SharedTable::with_items();
         let looking = Arc::clone(&shared);
         let all = Arc::clone(&all);
         let looking = thread::spawn(move || {

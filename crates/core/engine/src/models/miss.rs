@@ -137,7 +137,7 @@ fn find_while_growing(bug: Bug, growths: usize) -> impl Fn() + Send + Sync + 'st
 // Invariant: A look-up without the lock reports a miss only if the document was absent at some
 // moment of the look-up.
 #[test]
-fn what_is_there_is_not_missed_while_the_table_grows() {
+fn present_keys_are_found_while_the_table_grows() {
     for growths in [1, 2] {
         loom::model(find_while_growing(Bug::None, growths));
     }

@@ -24,27 +24,27 @@ const LIMITS: ReadLimits =
 type Store = BTreeMap<u8, Seqno>;
 
 /// The vbucket's state under its locks.
-struct Shared {
+struct SharedQueue {
     manager: CheckpointManager,
     table: BTreeMap<u8, ItemRef>,
     /// Keys by seqno, from 1.
     history: Vec<u8>,
 }
 
-type Locked = Arc<Mutex<Shared>>;
+type LockedQueue = Arc<Mutex<SharedQueue>>;
 
-fn with_cursor() -> (Locked, CursorId) {
+fn with_cursor() -> (LockedQueue, CursorId) {
     let mut manager = CheckpointManager::new(Seqno(0), Cas(0));
     let cursor = manager.register_cursor("persistence", Seqno(0)).id;
-    let shared = Shared { manager, table: BTreeMap::new(), history: Vec::new() };
+    let shared = SharedQueue { manager, table: BTreeMap::new(), history: Vec::new() };
     (Arc::new(Mutex::new(shared)), cursor)
 }
 
-fn locked<R>(shared: &Locked, run: impl FnOnce(&mut Shared) -> R) -> R {
+fn locked<R>(shared: &LockedQueue, run: impl FnOnce(&mut SharedQueue) -> R) -> R {
     run(&mut shared.lock().expect("no assertion fails"))
 }
 
-fn write(shared: &Locked, key: u8) {
+fn write(shared: &LockedQueue, key: u8) {
     let name = [key];
     let doc = DocKey { collection: CollectionId::DEFAULT, key: &name };
     let new = NewItem::new(doc, ItemFields::default(), &[b"value"]);
@@ -59,7 +59,7 @@ fn write(shared: &Locked, key: u8) {
 }
 
 /// Applies a batch as a store does. It is read without the lock, while others write and expel.
-fn apply(store: &mut Store, batch: &CursorBatch, shared: &Locked) {
+fn apply(store: &mut Store, batch: &CursorBatch, shared: &LockedQueue) {
     for run in batch.runs(usize::MAX, usize::MAX) {
         let items = run.newest_items().into_iter();
         store.extend(items.map(|item| (item.key().key[0], item.seqno())));
@@ -73,14 +73,14 @@ fn state_at(history: &[u8], end: Seqno) -> Store {
     known.iter().copied().zip((1..).map(Seqno)).collect()
 }
 
-fn expel(shared: &Locked) {
+fn expel(shared: &LockedQueue) {
     let gone = locked(shared, |shared| shared.manager.expel());
     let freed = gone.free();
     locked(shared, |shared| shared.manager.settle(freed));
 }
 
 /// A commit that fails, and another one that does not.
-fn flush(shared: &Locked, cursor: CursorId, store: &mut Store) {
+fn flush(shared: &LockedQueue, cursor: CursorId, store: &mut Store) {
     let failed = locked(shared, |shared| shared.manager.read(cursor, LIMITS));
     let end = failed.expect("it is never dropped").end;
     locked(shared, |shared| shared.manager.rewind(cursor));
@@ -92,16 +92,16 @@ fn flush(shared: &Locked, cursor: CursorId, store: &mut Store) {
 }
 
 /// A stream that no client waits for.
-struct Unheard;
+struct SilentSink;
 
-impl StreamSink for Unheard {
+impl StreamSink for SilentSink {
     fn ready(&self, _: u64) {}
 }
 
-fn stream(shared: &Locked) {
+fn stream(shared: &LockedQueue) {
     let (id, mut store) = locked(shared, |shared| {
         let from = Seqno(shared.history.len() as u64 / 2);
-        let waker = StreamWaker::new(Arc::new(Unheard), 0);
+        let waker = StreamWaker::new(Arc::new(SilentSink), 0);
         let registered = shared.manager.register_stream("stream", from, waker);
         assert!(registered.needs_backfill || registered.first.0 == from.0 + 1);
         // What is missing in memory is read from the store first.
@@ -121,7 +121,7 @@ fn stream(shared: &Locked) {
 }
 
 /// Drains the queue and compares what there is with what there has to be.
-fn finish(shared: &Locked, cursor: CursorId, mut store: Store) {
+fn finish(shared: &LockedQueue, cursor: CursorId, mut store: Store) {
     loop {
         let batch = locked(shared, |shared| shared.manager.read(cursor, LIMITS));
         let batch = batch.expect("it is never dropped");
@@ -149,7 +149,7 @@ fn explore(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-fn spawn(shared: &Locked, run: impl FnOnce(&Locked) + 'static) -> thread::JoinHandle<()> {
+fn spawn(shared: &LockedQueue, run: impl FnOnce(&LockedQueue) + 'static) -> thread::JoinHandle<()> {
     let shared = Arc::clone(shared);
     thread::spawn(move || run(&shared))
 }
@@ -157,7 +157,7 @@ fn spawn(shared: &Locked, run: impl FnOnce(&Locked) + 'static) -> thread::JoinHa
 /// Flushes while the other threads run, then checks that nothing is lost.
 fn flush_beside<const N: usize>(
     others: [thread::JoinHandle<()>; N],
-    shared: &Locked,
+    shared: &LockedQueue,
     cursor: CursorId,
 ) {
     let mut store = Store::new();

@@ -92,7 +92,7 @@ pub(super) enum OperationAnswer {
 }
 
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Expected {
+pub(super) enum ExpectedResult {
     Read,
     /// The document becomes this; `None` deletes it.
     Done(Option<ModelDocument>),
@@ -171,19 +171,19 @@ impl ModelOperation {
     }
 
     /// The expected answer when the newest version is `version`.
-    pub(super) fn expected(&self, version: Option<&ModelVersion>, now_s: u32) -> Expected {
+    pub(super) fn expected(&self, version: Option<&ModelVersion>, now_s: u32) -> ExpectedResult {
         let live = version.and_then(|version| version.live(now_s));
         match (self, live) {
-            (ModelOperation::Get | ModelOperation::GetMeta, Some(_)) => Expected::Read,
-            (ModelOperation::Get | ModelOperation::GetMeta, None) => Expected::Missing,
+            (ModelOperation::Get | ModelOperation::GetMeta, Some(_)) => ExpectedResult::Read,
+            (ModelOperation::Get | ModelOperation::GetMeta, None) => ExpectedResult::Missing,
             (ModelOperation::Store { mode, value, flags, expiry, cas }, live) => {
                 match (mode, live, cas) {
-                    (StoreCondition::Add, Some(_), _) => Expected::Exists,
-                    (StoreCondition::Replace, None, _) => Expected::Missing,
+                    (StoreCondition::Add, Some(_), _) => ExpectedResult::Exists,
+                    (StoreCondition::Replace, None, _) => ExpectedResult::Missing,
                     // A version that does not exist cannot be replaced by its CAS.
-                    (_, None, NamedCas::Wrong) => Expected::Missing,
-                    (_, Some(_), NamedCas::Wrong) => Expected::Exists,
-                    _ => Expected::Done(Some(ModelDocument {
+                    (_, None, NamedCas::Wrong) => ExpectedResult::Missing,
+                    (_, Some(_), NamedCas::Wrong) => ExpectedResult::Exists,
+                    _ => ExpectedResult::Done(Some(ModelDocument {
                         value: value.clone(),
                         flags: *flags,
                         expiry: absolute(*expiry, now_s),
@@ -191,59 +191,61 @@ impl ModelOperation {
                 }
             }
             (ModelOperation::Lock { .. } | ModelOperation::Unlock { .. }, None) => {
-                Expected::Missing
+                ExpectedResult::Missing
             }
-            (ModelOperation::Lock { .. }, Some(_)) => Expected::Locked,
-            (ModelOperation::Unlock { .. }, Some(_)) => Expected::Unlocked,
-            (ModelOperation::WithMeta { mode: WithMetaMode::Add, .. }, Some(_)) => Expected::Exists,
+            (ModelOperation::Lock { .. }, Some(_)) => ExpectedResult::Locked,
+            (ModelOperation::Unlock { .. }, Some(_)) => ExpectedResult::Unlocked,
+            (ModelOperation::WithMeta { mode: WithMetaMode::Add, .. }, Some(_)) => {
+                ExpectedResult::Exists
+            }
             // A deletion leaves a tombstone, whatever was there.
             (ModelOperation::WithMeta { mode: WithMetaMode::Delete, .. }, _) => {
-                Expected::Done(None)
+                ExpectedResult::Done(None)
             }
             (ModelOperation::WithMeta { value, expiry, .. }, _) => {
                 let expiry = absolute(*expiry, now_s);
-                Expected::Done(Some(ModelDocument { value: value.clone(), flags: 0, expiry }))
+                ExpectedResult::Done(Some(ModelDocument { value: value.clone(), flags: 0, expiry }))
             }
-            (ModelOperation::Concat { .. }, None) => Expected::NotStored,
+            (ModelOperation::Concat { .. }, None) => ExpectedResult::NotStored,
             (ModelOperation::Concat { mode, value }, Some(live)) => {
                 let parts = match mode {
                     ConcatMode::Append => [&live.value.0, &value.0],
                     ConcatMode::Prepend => [&value.0, &live.value.0],
                 };
                 let value = ModelValue([parts[0].as_slice(), parts[1]].concat());
-                Expected::Done(Some(ModelDocument { value, ..live.clone() }))
+                ExpectedResult::Done(Some(ModelDocument { value, ..live.clone() }))
             }
             (ModelOperation::Delete { .. } | ModelOperation::Touch { .. }, None) => {
-                Expected::Missing
+                ExpectedResult::Missing
             }
-            (ModelOperation::Delete { cas: NamedCas::Wrong }, Some(_)) => Expected::Exists,
-            (ModelOperation::Delete { .. }, Some(_)) => Expected::Done(None),
+            (ModelOperation::Delete { cas: NamedCas::Wrong }, Some(_)) => ExpectedResult::Exists,
+            (ModelOperation::Delete { .. }, Some(_)) => ExpectedResult::Done(None),
             (ModelOperation::Touch { expiry }, Some(live)) => {
                 let expiry = absolute(*expiry, now_s);
                 match expiry == live.expiry {
-                    true => Expected::Unchanged,
-                    false => Expected::Done(Some(ModelDocument { expiry, ..live.clone() })),
+                    true => ExpectedResult::Unchanged,
+                    false => ExpectedResult::Done(Some(ModelDocument { expiry, ..live.clone() })),
                 }
             }
-            (ModelOperation::GetAndTouch { .. }, None) => Expected::Missing,
+            (ModelOperation::GetAndTouch { .. }, None) => ExpectedResult::Missing,
             (ModelOperation::GetAndTouch { expiry }, Some(live)) => {
                 let expiry = absolute(*expiry, now_s);
                 match expiry == live.expiry {
-                    true => Expected::Read,
-                    false => Expected::Done(Some(ModelDocument { expiry, ..live.clone() })),
+                    true => ExpectedResult::Read,
+                    false => ExpectedResult::Done(Some(ModelDocument { expiry, ..live.clone() })),
                 }
             }
-            (ModelOperation::Count { initial: None, .. }, None) => Expected::Missing,
+            (ModelOperation::Count { initial: None, .. }, None) => ExpectedResult::Missing,
             (ModelOperation::Count { initial: Some(initial), .. }, None) => {
                 let value = ModelValue(initial.to_string().into_bytes());
-                Expected::Done(Some(ModelDocument { value, flags: 0, expiry: 0 }))
+                ExpectedResult::Done(Some(ModelDocument { value, flags: 0, expiry: 0 }))
             }
             (ModelOperation::Count { delta, .. }, Some(live)) => match number(&live.value.0) {
-                None => Expected::NotANumber,
+                None => ExpectedResult::NotANumber,
                 Some(before) => {
                     let value = before.wrapping_add(*delta).to_string();
                     let value = ModelValue(value.into_bytes());
-                    Expected::Done(Some(ModelDocument { value, ..live.clone() }))
+                    ExpectedResult::Done(Some(ModelDocument { value, ..live.clone() }))
                 }
             },
         }

@@ -9,7 +9,7 @@ use oribi_storage::testing::Trouble;
 use oribi_types::{Cas, Seqno, Timestamp};
 
 use super::model::{ModelDocument, ModelKey, ModelVersion};
-use super::operation::{Expected, ModelOperation, OperationAnswer};
+use super::operation::{ExpectedResult, ModelOperation, OperationAnswer};
 use super::world::{HeldLock, PendingFetch, TOMBSTONE_PURGE_AGE_S, World};
 use crate::background_fetch::{FetchOutcome, FetchSink};
 use crate::collections::ManifestChange;
@@ -168,7 +168,7 @@ impl World {
     fn answered(
         &self,
         waiting: &PendingFetch,
-        expected: Expected,
+        expected: ExpectedResult,
         answer: OperationAnswer,
         version: Option<&ModelVersion>,
     ) {
@@ -176,33 +176,33 @@ impl World {
         self.count(|counts| counts.answers += 1);
         match (expected, answer) {
             (
-                Expected::Read,
+                ExpectedResult::Read,
                 OperationAnswer::Read(item) | OperationAnswer::Done(None, Some(item)),
             ) => {
                 self.check_item(key, &item, version);
             }
-            (Expected::Unchanged, OperationAnswer::Done(Some(mutation), None)) => {
+            (ExpectedResult::Unchanged, OperationAnswer::Done(Some(mutation), None)) => {
                 let version = version.expect("what is touched is known");
                 assert_eq!((mutation.seqno, Some(mutation.cas)), (version.seqno, version.cas));
             }
-            (Expected::Locked, OperationAnswer::Locked(item, cas)) => {
+            (ExpectedResult::Locked, OperationAnswer::Locked(item, cas)) => {
                 self.check_item(key, &item, version);
                 self.locked(waiting, &item, cas);
             }
-            (Expected::Unlocked, OperationAnswer::Unlocked) => {
+            (ExpectedResult::Unlocked, OperationAnswer::Unlocked) => {
                 self.locks.borrow_mut().remove(key);
             }
-            (Expected::Unlocked, OperationAnswer::NotLocked) => {}
-            (Expected::Missing, OperationAnswer::Tombstone(item)) => {
+            (ExpectedResult::Unlocked, OperationAnswer::NotLocked) => {}
+            (ExpectedResult::Missing, OperationAnswer::Tombstone(item)) => {
                 // Of a document that expired just now, the tombstone is newer than the model.
                 let known = version.is_some_and(|version| version.seqno == item.seqno());
                 assert!(known || item.seqno() > self.vbuckets.borrow()[&key.vbid].high);
             }
-            (Expected::Missing, OperationAnswer::Missing)
-            | (Expected::Exists, OperationAnswer::Exists)
-            | (Expected::NotStored, OperationAnswer::NotStored)
-            | (Expected::NotANumber, OperationAnswer::NotANumber) => {}
-            (Expected::Done(document), OperationAnswer::Done(mutation, item)) => {
+            (ExpectedResult::Missing, OperationAnswer::Missing)
+            | (ExpectedResult::Exists, OperationAnswer::Exists)
+            | (ExpectedResult::NotStored, OperationAnswer::NotStored)
+            | (ExpectedResult::NotANumber, OperationAnswer::NotANumber) => {}
+            (ExpectedResult::Done(document), OperationAnswer::Done(mutation, item)) => {
                 self.wrote(waiting, document, mutation, item.as_ref());
             }
             (expected, answer) => panic!(

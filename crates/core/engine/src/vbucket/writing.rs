@@ -277,7 +277,7 @@ impl VBucket {
                 return Ok(self.hold_back(context, table, (hash, new), versions, keep));
             }
             let mut queue = self.queue.lock();
-            let queued = queue.enqueue_given(new, previous, rev_seqno, terms.cas, context.now);
+            let queued = queue.enqueue_with_cas(new, previous, rev_seqno, terms.cas, context.now);
             debug_assert_eq!(
                 queued.item.seqno(),
                 queue.high_seqno(),

@@ -102,7 +102,7 @@ fn values_received_into_their_block_are_no_different() {
 
 // Compat (Differences): Compression
 #[test]
-fn what_is_no_stream_or_too_long_is_refused() {
+fn malformed_or_too_long_values_are_rejected() {
     let bucket = open(Arc::new(MemoryStore::new()));
     let limit = bucket.config().value_bytes_max;
     assert_eq!(store(&bucket, "k", b"plain text", true), MutationOutcome::Corrupt);

@@ -151,7 +151,7 @@ fn groups_are_committed_side_by_side() {
 
 /// A durable write hurries the flusher of its vbucket, and no other.
 #[test]
-fn who_waits_for_a_vbucket_hurries_its_flusher_only() {
+fn a_waiter_hurries_the_vbuckets_flusher_only() {
     let Fixture { bucket, .. } = fixture(3_600_000);
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
     write_all(&bucket, "1");

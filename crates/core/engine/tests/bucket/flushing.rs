@@ -14,7 +14,7 @@ use oribi_storage::{
 };
 use oribi_types::{Seqno, Vbid};
 
-use super::ownership::{Interrupted, node};
+use super::ownership::{InterruptedStore, node};
 use super::{NOW, VB, config, done, entropy, key, open, set};
 use crate::operations_by_vbid::OperationsByVbid;
 
@@ -55,8 +55,8 @@ fn two_checkpoints_are_two_batches_of_one_commit() {
 /// The flusher has taken it, but should the store fail now it is lost with the process: it used to
 /// count as written.
 #[test]
-fn what_is_being_written_is_not_persisted_yet() {
-    let store = Interrupted::on(&Arc::default());
+fn items_in_a_commit_are_not_persisted_yet() {
+    let store = InterruptedStore::on(&Arc::default());
     let bucket = node(store.clone());
     bucket.take_over(&[VB]).unwrap();
     done(bucket.store(VB, key("a"), &set("1"), NOW));
@@ -84,7 +84,7 @@ fn the_rest_of_a_step_needs_no_further_interval() {
         done(bucket.store(VB, key(&format!("k{n}")), &set("1"), NOW));
     }
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
-    let sink: Arc<dyn PersistenceSink> = Arc::new(Nobody);
+    let sink: Arc<dyn PersistenceSink> = Arc::new(NoSink);
     let last = done(bucket.store(VB, key("durable"), &set("1"), NOW));
     bucket.when_persisted(VB, (last.seqno, Some(last.vb_uuid)), &sink, 1);
     wait_until(&bucket, |bucket| bucket.vbucket(VB).unwrap().is_flushed());
@@ -171,7 +171,7 @@ fn a_waiter_is_served_before_the_pass_ends() {
         write(&bucket, vbucket);
     }
     assert!(bucket.flush_step().unwrap().is_mid_pass);
-    let sink: Arc<dyn PersistenceSink> = Arc::new(Nobody);
+    let sink: Arc<dyn PersistenceSink> = Arc::new(NoSink);
     let written = write(&bucket, 0);
     bucket.when_persisted(Vbid(0), (written.seqno, Some(written.vb_uuid)), &sink, 1);
     while bucket.flush_step().unwrap().is_mid_pass {}
@@ -187,7 +187,7 @@ fn a_waiter_of_a_failed_pass_is_served_by_the_next() {
     let bucket = one_vbucket_a_step(Arc::new(store));
     let written = [0, 1, 2].map(|vbucket| write(&bucket, vbucket));
     plan.fail_commit(plan.commits() + 2, StoreFault::BeforeCommit);
-    let sink: Arc<dyn PersistenceSink> = Arc::new(Nobody);
+    let sink: Arc<dyn PersistenceSink> = Arc::new(NoSink);
     bucket.when_persisted(Vbid(2), (written[2].seqno, None), &sink, 1);
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
     wait_until(&bucket, |bucket| unflushed(bucket).is_empty());
@@ -231,8 +231,8 @@ fn a_vbucket_is_in_a_commit_once() {
 }
 
 /// Waits for a write without listening.
-struct Nobody;
+struct NoSink;
 
-impl PersistenceSink for Nobody {
+impl PersistenceSink for NoSink {
     fn persisted(&self, _token: u64, _outcome: PersistOutcome) {}
 }

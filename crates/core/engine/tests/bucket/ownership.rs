@@ -64,9 +64,9 @@ impl PersistenceSink for RecordingSink {
 }
 
 #[derive(Default)]
-struct Fetched(AtomicBool);
+struct FetchFlag(AtomicBool);
 
-impl FetchSink for Fetched {
+impl FetchSink for FetchFlag {
     fn fetched(&self, _token: u64, outcome: FetchOutcome) {
         assert_eq!(outcome, FetchOutcome::Ready);
         self.0.store(true, Ordering::Release);
@@ -75,16 +75,16 @@ impl FetchSink for Fetched {
 
 /// The vbuckets that a node believes to own.
 #[derive(Default)]
-struct Owned(Mutex<Vec<Vbid>>);
+struct OwnedVbuckets(Mutex<Vec<Vbid>>);
 
-impl Ownership for Owned {
+impl Ownership for OwnedVbuckets {
     fn owns(&self, vbid: Vbid) -> bool {
         self.0.lock().contains(&vbid)
     }
 }
 
 #[test]
-fn nothing_is_served_before_it_is_taken_over() {
+fn vbuckets_are_served_only_after_the_takeover() {
     let (bucket, _) = nodes(&Arc::default());
     assert!(bucket.owned().is_empty());
     assert!(is_elsewhere(&bucket, VB, "k"));
@@ -166,7 +166,7 @@ fn the_old_owner_overwrites_nothing_and_gives_up() {
 fn a_takeover_leaves_other_owned_vbuckets_writable() {
     let medium = Arc::<SharedMedium>::default();
     let (old, new) = nodes(&medium);
-    let owned = Arc::new(Owned::default());
+    let owned = Arc::new(OwnedVbuckets::default());
     owned.0.lock().extend(ALL);
     old.set_ownership(owned.clone());
     old.take_over(&ALL).unwrap();
@@ -183,9 +183,9 @@ fn a_takeover_leaves_other_owned_vbuckets_writable() {
 }
 
 #[test]
-fn what_is_taken_over_too_late_is_not_served() {
+fn a_late_takeover_is_not_served() {
     let (bucket, _) = nodes(&Arc::default());
-    bucket.set_ownership(Arc::new(Owned::default()));
+    bucket.set_ownership(Arc::new(OwnedVbuckets::default()));
     assert!(matches!(bucket.take_over(&[VB]), Err(StoreError::Fenced(_))));
     assert!(bucket.owned().is_empty());
 }
@@ -216,7 +216,7 @@ fn a_late_fetch_leaves_nothing_in_a_lost_vbucket() {
     done(one.store(VB, key("other"), &set("1"), NOW));
     done(one.delete(VB, key("other"), Cas(0), NOW));
     one.flush_step().unwrap();
-    let sink: Arc<dyn FetchSink> = Arc::new(Fetched::default());
+    let sink: Arc<dyn FetchSink> = Arc::new(FetchFlag::default());
     one.fetch(VB, key("k"), &sink, 1);
     one.deactivate(VB);
     assert_eq!(one.fetch_step(), 1);
@@ -234,7 +234,7 @@ fn a_late_fetch_leaves_nothing_in_a_lost_vbucket() {
 type Action = Box<dyn FnOnce() + Send>;
 
 /// Does something between a call's arrival and the store.
-pub(super) struct Interrupted {
+pub(super) struct InterruptedStore {
     inner: SharedMemoryStore,
     now: Mutex<Option<Action>>,
     before_scan: Mutex<Option<Action>>,
@@ -244,10 +244,10 @@ pub(super) struct Interrupted {
     overtaken: Mutex<Vec<Vbid>>,
 }
 
-impl Interrupted {
-    pub(super) fn on(medium: &Arc<SharedMedium>) -> Arc<Interrupted> {
+impl InterruptedStore {
+    pub(super) fn on(medium: &Arc<SharedMedium>) -> Arc<InterruptedStore> {
         let inner = SharedMemoryStore::on(Arc::clone(medium));
-        Arc::new(Interrupted {
+        Arc::new(InterruptedStore {
             inner,
             now: Mutex::default(),
             before_scan: Mutex::default(),
@@ -275,7 +275,7 @@ fn act(planned: &Mutex<Option<Action>>) {
     action.into_iter().for_each(|action| action());
 }
 
-impl KvStore for Interrupted {
+impl KvStore for InterruptedStore {
     forward!(inner: properties, begin_scan, vbucket_states, get_local);
 
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
@@ -313,7 +313,7 @@ impl KvStore for Interrupted {
     }
 }
 
-impl StoreMaintenance for Interrupted {
+impl StoreMaintenance for InterruptedStore {
     forward!(inner: purge_collection, compact, stats);
 
     fn drop_vbucket(&self, vbid: Vbid, next: Option<&VbucketState>) -> Result<(), StoreError> {
@@ -323,7 +323,7 @@ impl StoreMaintenance for Interrupted {
     }
 }
 
-impl SharedStore for Interrupted {
+impl SharedStore for InterruptedStore {
     fn take_over(
         &self,
         vbuckets: &[Vbid],
@@ -346,7 +346,7 @@ impl SharedStore for Interrupted {
 
 #[test]
 fn a_cancelled_takeover_serves_no_request() {
-    let store = Interrupted::on(&Arc::default());
+    let store = InterruptedStore::on(&Arc::default());
     let bucket = node(store.clone());
     // Before it began: another owner was in the way.
     bucket.call_off(&ALL);
@@ -377,7 +377,7 @@ fn a_vbucket_serves_reads_before_the_store_is_ready() {
     before.flush_step().unwrap();
     let last = before.vbucket(VB).unwrap().failover_table()[0].uuid;
 
-    let store = Interrupted::on(&medium);
+    let store = InterruptedStore::on(&medium);
     let bucket = node(store.clone());
     let served = Arc::clone(&bucket);
     let history = Arc::<Mutex<Option<_>>>::default();
@@ -410,7 +410,7 @@ fn a_vbucket_served_too_early_is_dropped_entirely() {
     before.flush_step().unwrap();
     let history = before.vbucket(VB).unwrap().failover_table()[0].uuid;
 
-    let store = Interrupted::on(&medium);
+    let store = InterruptedStore::on(&medium);
     let bucket = node(store.clone());
     store.overtaken.lock().push(VB);
     let served = Arc::clone(&bucket);
@@ -436,7 +436,7 @@ fn a_vbucket_served_too_early_is_dropped_entirely() {
 /// A hand-over, or the end of a lease, while the store does not accept the beginning of a history.
 #[test]
 fn a_loss_during_a_busy_store_affects_nothing_else() {
-    let store = Interrupted::on(&Arc::default());
+    let store = InterruptedStore::on(&Arc::default());
     let bucket = node(store.clone());
     let other = Arc::clone(&bucket);
     store.next(move || {
@@ -452,7 +452,7 @@ fn a_loss_during_a_busy_store_affects_nothing_else() {
 #[test]
 fn a_manifest_is_accepted_while_another_is_stored() {
     let medium = Arc::<SharedMedium>::default();
-    let store = Interrupted::on(&medium);
+    let store = InterruptedStore::on(&medium);
     let bucket = node(store.clone());
     let (first, second) = (manifest_with(&["a"]), manifest_with(&["a", "b"]));
     bucket.install_manifest(&first).unwrap();
@@ -489,7 +489,7 @@ fn manifest_with(names: &[&str]) -> String {
 #[test]
 fn a_vbucket_may_go_away_in_the_middle_of_a_flush() {
     let medium = Arc::<SharedMedium>::default();
-    let store = Interrupted::on(&medium);
+    let store = InterruptedStore::on(&medium);
     let bucket = node(store.clone());
     bucket.take_over(&ALL).unwrap();
     done(bucket.store(VB, key("k"), &set("1"), NOW));
@@ -512,7 +512,7 @@ fn a_vbucket_may_go_away_in_the_middle_of_a_flush() {
 #[test]
 fn a_waiter_of_one_history_hears_nothing_of_the_next() {
     let medium = Arc::<SharedMedium>::default();
-    let store = Interrupted::on(&medium);
+    let store = InterruptedStore::on(&medium);
     let bucket = node(store.clone());
     bucket.take_over(&ALL).unwrap();
     let told = Arc::new(RecordingSink::default());

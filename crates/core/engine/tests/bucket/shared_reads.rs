@@ -17,25 +17,25 @@ use crate::ownership::node;
 
 /// Result of a read without a lock.
 #[derive(PartialEq, Eq, Debug)]
-enum Shared {
+enum ReaderState {
     Value(String),
     Miss,
     Undecided,
 }
 
-fn value(text: &str) -> Shared {
-    Shared::Value(text.into())
+fn value(text: &str) -> ReaderState {
+    ReaderState::Value(text.into())
 }
 
-fn shared(bucket: &Bucket, key: DocKey<'_>, now: Timestamp) -> Shared {
+fn shared(bucket: &Bucket, key: DocKey<'_>, now: Timestamp) -> ReaderState {
     let section = ReadSection::open();
     let vbucket = bucket.vbucket(VB).expect("the vbucket is in the map");
     match vbucket.get_shared(&section, &bucket.context(now), vbucket.hash_of(key), key) {
         SharedOutcome::Hit(found) => {
-            Shared::Value(String::from_utf8_lossy(found.value()).into_owned())
+            ReaderState::Value(String::from_utf8_lossy(found.value()).into_owned())
         }
-        SharedOutcome::Miss => Shared::Miss,
-        SharedOutcome::Undecided => Shared::Undecided,
+        SharedOutcome::Miss => ReaderState::Miss,
+        SharedOutcome::Undecided => ReaderState::Undecided,
     }
 }
 
@@ -52,16 +52,16 @@ fn in_memory() -> Arc<Bucket> {
 #[test]
 fn the_newest_version_is_found_a_deleted_one_not() {
     let bucket = in_memory();
-    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Miss);
+    assert_eq!(shared(&bucket, key("k"), NOW), ReaderState::Miss);
     for text in ["one", "two"] {
         done(bucket.store(VB, key("k"), &set(text), NOW));
         assert_eq!(shared(&bucket, key("k"), NOW), value(text));
     }
     done(bucket.delete(VB, key("k"), Cas(0), NOW));
-    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Miss);
+    assert_eq!(shared(&bucket, key("k"), NOW), ReaderState::Miss);
     // Its tombstone leaves the table.
     flush(&bucket);
-    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Miss);
+    assert_eq!(shared(&bucket, key("k"), NOW), ReaderState::Miss);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn an_expired_document_is_removed_by_the_next_read() {
     done(bucket.store(VB, key("k"), &short, NOW));
     assert_eq!(shared(&bucket, key("k"), NOW), value("v"));
     let later = Timestamp::from_unix_s(NOW.unix_s() + 11);
-    assert_eq!(shared(&bucket, key("k"), later), Shared::Undecided);
+    assert_eq!(shared(&bucket, key("k"), later), ReaderState::Undecided);
     assert!(matches!(bucket.get(VB, key("k"), later), GetOutcome::Miss));
 }
 
@@ -122,7 +122,7 @@ fn while_a_client_has_a_lock_reads_ask_for_it() {
     done(bucket.store(VB, key("k"), &set("v"), NOW));
     let locked = bucket.get_and_lock(VB, key("k"), 10, NOW);
     assert!(matches!(locked, LockOutcome::Done { .. }));
-    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
+    assert_eq!(shared(&bucket, key("k"), NOW), ReaderState::Undecided);
     assert!(matches!(bucket.get(VB, key("k"), NOW), GetOutcome::HitLocked(_)));
     let later = Timestamp::from_unix_s(NOW.unix_s() + 11);
     assert_eq!(shared(&bucket, key("k"), later), value("v"));
@@ -135,8 +135,8 @@ fn a_value_that_was_evicted_is_left_to_a_fetch() {
     done(bucket.store(VB, key("k"), &set(&"v".repeat(500)), NOW));
     flush(&bucket);
     assert!(bucket.evict(VB, key("k")));
-    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
-    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
+    assert_eq!(shared(&bucket, key("k"), NOW), ReaderState::Undecided);
+    assert_eq!(shared(&bucket, key("other"), NOW), ReaderState::Miss);
 }
 
 // Invariant: A look-up without the lock reports a miss only if the document was absent at some
@@ -149,10 +149,10 @@ fn after_a_full_eviction_no_miss_is_certain() {
     while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
     done(bucket.store(VB, key("k"), &set("v"), NOW));
     flush(&bucket);
-    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
+    assert_eq!(shared(&bucket, key("other"), NOW), ReaderState::Miss);
     assert!(bucket.evict(VB, key("k")));
-    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
-    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Undecided);
+    assert_eq!(shared(&bucket, key("k"), NOW), ReaderState::Undecided);
+    assert_eq!(shared(&bucket, key("other"), NOW), ReaderState::Undecided);
     assert!(matches!(
         bucket.get(VB, key("k"), NOW),
         GetOutcome::Refused(OperationRejection::NeedsFetch)
@@ -167,18 +167,18 @@ fn while_documents_are_loaded_no_miss_is_certain() {
     flush(&before);
     drop(before);
     let bucket = Bucket::open(config(), store, entropy(), false).expect("it opens again");
-    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
-    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Undecided);
+    assert_eq!(shared(&bucket, key("k"), NOW), ReaderState::Undecided);
+    assert_eq!(shared(&bucket, key("other"), NOW), ReaderState::Undecided);
     while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
     assert_eq!(shared(&bucket, key("k"), NOW), value("v"));
-    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
+    assert_eq!(shared(&bucket, key("other"), NOW), ReaderState::Miss);
 }
 
 // Invariant: A look-up without the lock reports a miss only if the document was absent at some
 // moment of the look-up.
 /// Readers look for what is present all the time, while inserts move it from table to table.
 #[test]
-fn what_is_there_is_not_missed_while_the_table_grows() {
+fn present_keys_are_found_while_the_table_grows() {
     const NAMES: usize = 30_000;
     let bucket = in_memory();
     let names: Vec<String> = (0..NAMES).map(|number| format!("k{number}")).collect();
@@ -190,7 +190,7 @@ fn what_is_there_is_not_missed_while_the_table_grows() {
                 let there = stored.load(Ordering::Acquire);
                 // The newest, and others in an order that the table does not have.
                 for at in [there.saturating_sub(1), number % there.max(1)] {
-                    if there > 0 && shared(&bucket, key(&names[at]), NOW) == Shared::Miss {
+                    if there > 0 && shared(&bucket, key(&names[at]), NOW) == ReaderState::Miss {
                         misses.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -223,7 +223,7 @@ fn documents_of_a_dropped_collection_are_not_found() {
     assert_eq!(shared(&bucket, name, NOW), value("v"));
     let drop = ManifestChange::DropCollection { scope: "_default".into(), name: "c".into() };
     bucket.update_manifest(&drop).expect("it exists");
-    assert_eq!(shared(&bucket, name, NOW), Shared::Undecided);
+    assert_eq!(shared(&bucket, name, NOW), ReaderState::Undecided);
 }
 
 // Invariant: A read without the lock gives the answer of a read with the lock, or leaves the answer
@@ -238,8 +238,8 @@ fn a_vbucket_that_was_given_up_shows_nothing() {
     assert_eq!(shared(&bucket, key("k"), NOW), value("v"));
     // What is queued is still in the table until it is flushed.
     bucket.stop_serving(VB);
-    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
+    assert_eq!(shared(&bucket, key("k"), NOW), ReaderState::Undecided);
     bucket.deactivate(VB);
-    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
+    assert_eq!(shared(&bucket, key("k"), NOW), ReaderState::Undecided);
     assert!(bucket.announce(Vbid(9), key("k")).is_none());
 }

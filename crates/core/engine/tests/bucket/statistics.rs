@@ -83,7 +83,7 @@ fn a_key_is_dirty_until_it_is_flushed() {
 }
 
 #[test]
-fn what_is_on_disk_is_compared_with_memory() {
+fn disk_contents_are_compared_with_memory() {
     let disk = MemoryStore::new().medium();
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
     let state = |bucket: &Bucket| {

@@ -24,9 +24,9 @@ use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
 #[derive(Default)]
-struct Woken(AtomicU64);
+struct WakeCount(AtomicU64);
 
-impl StreamSink for Woken {
+impl StreamSink for WakeCount {
     fn ready(&self, _token: u64) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -58,7 +58,7 @@ fn from(start: u64, uuid: VbUuid, filter: StreamFilter) -> StreamRequest {
 
 /// Changes that a reader has received.
 #[derive(Default)]
-struct Heard {
+struct StreamContents {
     table: BTreeMap<Vec<u8>, Vec<u8>>,
     seqno: u64,
     /// First and last seqno of each snapshot.
@@ -67,7 +67,7 @@ struct Heard {
     end: Option<StreamEndReason>,
 }
 
-impl Heard {
+impl StreamContents {
     /// Reads until nothing is left for now.
     fn read(&mut self, stream: &mut VbucketDcpStream) {
         loop {
@@ -116,10 +116,10 @@ fn a_stream_moves_from_backfill_to_memory_gaplessly() {
         write(&bucket, 0..50, "old");
         done(bucket.delete(VB, key("k7"), Cas(0), NOW));
         bucket.flush_step().expect("the store is sound");
-        let sink = Arc::new(Woken::default());
+        let sink = Arc::new(WakeCount::default());
         let request = from(0, VbUuid(0), StreamFilter::All);
         let mut stream = bucket.open_stream(&request, sink.clone(), 1).expect("it opens");
-        let mut heard = Heard::default();
+        let mut heard = StreamContents::default();
         heard.read(&mut stream);
         assert_eq!((heard.table.len(), stream.stats().phase), (0, StreamPhase::Backfilling));
         write(&bucket, 40..60, "new");
@@ -161,7 +161,7 @@ fn take_run_of(stream: &mut VbucketDcpStream, changes_max: usize) -> Vec<u64> {
 #[test]
 fn a_busy_stream_needs_no_wake_and_misses_nothing() {
     let bucket = in_memory();
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(WakeCount::default());
     let request = from(0, VbUuid(0), StreamFilter::All);
     let mut stream = bucket.open_stream(&request, Arc::clone(&woken) as _, 0).expect("it opens");
     assert!(!stream.has_caught_up(), "it has not looked");
@@ -190,7 +190,7 @@ fn streams_that_wait_for_a_vbucket_share_one_scan() {
     bucket.flush_step().expect("the store is sound");
     let request = from(0, VbUuid(0), StreamFilter::Default);
     let mut streams: Vec<VbucketDcpStream> = (0..10)
-        .map(|token| bucket.open_stream(&request, Arc::<Woken>::default(), token))
+        .map(|token| bucket.open_stream(&request, Arc::<WakeCount>::default(), token))
         .map(|opened| opened.expect("it opens"))
         .collect();
     backfill(&bucket);
@@ -198,7 +198,7 @@ fn streams_that_wait_for_a_vbucket_share_one_scan() {
     assert_eq!((stats.scans, stats.streams, stats.records), (1, 10, 100));
     assert!(bucket.stats().memory.streams_bytes > 0, "what streams hold is counted");
     for stream in &mut streams {
-        let mut heard = Heard::default();
+        let mut heard = StreamContents::default();
         heard.read(stream);
         assert_eq!((heard.table.len(), heard.seqno), (100, 100));
     }
@@ -213,9 +213,9 @@ fn a_stream_ends_on_flush_and_at_its_end_seqno() {
     for flags in [to_latest, StreamOptions::default()] {
         let uuid = bucket.vbucket(VB).unwrap().uuid();
         let request = StreamRequest { flags, ..from(0, uuid, StreamFilter::All) };
-        let sink = Arc::new(Woken::default());
+        let sink = Arc::new(WakeCount::default());
         let mut stream = bucket.open_stream(&request, sink.clone(), 1).expect("it opens");
-        let mut heard = Heard::default();
+        let mut heard = StreamContents::default();
         heard.read(&mut stream);
         assert_eq!(heard.table.len(), 10, "the queue has all of it");
         match flags.to_latest {
@@ -243,7 +243,7 @@ fn a_memory_reader_missing_deletions_rolls_back_to_0() {
     let uuid = bucket.vbucket(VB).unwrap().uuid();
     done(bucket.delete(VB, key("k3"), Cas(0), NOW));
     let request = from(10, uuid, StreamFilter::All);
-    let refused = bucket.open_stream(&request, Arc::<Woken>::default(), 1).err();
+    let refused = bucket.open_stream(&request, Arc::<WakeCount>::default(), 1).err();
     assert_eq!(refused, Some(StreamOpenError::Rollback(Seqno(0))));
 }
 
@@ -256,13 +256,13 @@ fn resuming_in_mid_snapshot_gets_the_rest_as_one() {
     let uuid = bucket.vbucket(VB).unwrap().uuid();
     let all = |start, uuid| from(start, uuid, StreamFilter::All);
     let open = |request: &StreamRequest| {
-        bucket.open_stream(request, Arc::<Woken>::default(), 1).expect("it opens")
+        bucket.open_stream(request, Arc::<WakeCount>::default(), 1).expect("it opens")
     };
     // One keeps the queue in memory, the other one has it closed, because it is long.
     let _slow = open(&all(0, VbUuid(0)));
     let mut live = open(&all(0, VbUuid(0)));
     write(&bucket, 1..400, "filler");
-    Heard::default().read(&mut live);
+    StreamContents::default().read(&mut live);
     write(&bucket, 0..1, "new");
     while bucket.flush_step().expect("the store is sound").more {}
     let flags = StreamOptions { disk_only: true, ..StreamOptions::default() };
@@ -276,7 +276,7 @@ fn resuming_in_mid_snapshot_gets_the_rest_as_one() {
     let snapshot = (marker.start, marker.end);
     let mut stream = open(&StreamRequest { snapshot, ..all(start.0, uuid) });
     backfill(&bucket);
-    let mut heard = Heard { seqno: start.0, ..Heard::default() };
+    let mut heard = StreamContents { seqno: start.0, ..StreamContents::default() };
     heard.read(&mut stream);
     assert_eq!(heard.snapshots[0], snapshot);
     assert_eq!(heard.table[&b"k0"[..]], b"new");
@@ -308,7 +308,8 @@ fn missing_a_purged_deletion_rolls_back_after_restart() {
         let refused = |bucket: &Arc<Bucket>| {
             let filter = StreamFilter::Collections(vec![CollectionId::DEFAULT]);
             let purged = bucket.vbucket(VB).unwrap().stats().purge_seqno;
-            let opened = bucket.open_stream(&from(10, uuid, filter), Arc::<Woken>::default(), 1);
+            let opened =
+                bucket.open_stream(&from(10, uuid, filter), Arc::<WakeCount>::default(), 1);
             (purged, opened.err())
         };
         let wanted = (Seqno(11), Some(StreamOpenError::Rollback(Seqno(0))));
@@ -379,10 +380,10 @@ fn missing_a_failed_purges_deletion_rolls_back() {
     assert_eq!(bucket.vbucket(VB).unwrap().stats().purge_seqno, Seqno(start + 3));
 
     let filter = StreamFilter::Collections(vec![CollectionId::DEFAULT]);
-    let opened = bucket.open_stream(&from(start, uuid, filter), Arc::<Woken>::default(), 1);
+    let opened = bucket.open_stream(&from(start, uuid, filter), Arc::<WakeCount>::default(), 1);
     if let Ok(mut stream) = opened {
         backfill(&bucket);
-        let mut heard = Heard { seqno: start, ..Heard::default() };
+        let mut heard = StreamContents { seqno: start, ..StreamContents::default() };
         heard.read(&mut stream);
         panic!("let on, and hears {:?}", heard.table);
     }
@@ -413,7 +414,7 @@ fn a_reader_rolls_back_after_a_purge_that_failed_late() {
     let mut ends = Vec::new();
     for _ in 0..3 {
         let request = from(10, uuid, StreamFilter::All);
-        match bucket.open_stream(&request, Arc::<Woken>::default(), 1) {
+        match bucket.open_stream(&request, Arc::<WakeCount>::default(), 1) {
             Ok(mut stream) => {
                 backfill(&bucket);
                 ends.push(format!("{:?}", stream.next()));
@@ -434,11 +435,11 @@ fn a_vbucket_that_loads_opens_no_stream_yet() {
     let store = Arc::new(MemoryStore::on(disk));
     let bucket = Bucket::open(config(), store, entropy(), false).expect("the bucket opens");
     let request = from(0, VbUuid(0), StreamFilter::All);
-    let open_stream = || bucket.open_stream(&request, Arc::<Woken>::default(), 1);
+    let open_stream = || bucket.open_stream(&request, Arc::<WakeCount>::default(), 1);
     assert_eq!(open_stream().err(), Some(StreamOpenError::TryLater));
     while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
     let mut stream = open_stream().expect("it opens");
-    let mut heard = Heard::default();
+    let mut heard = StreamContents::default();
     heard.read(&mut stream);
     backfill(&bucket);
     heard.read(&mut stream);
@@ -452,8 +453,8 @@ fn a_scan_hurries_only_for_streams_of_other_readers() {
     write(&bucket, 0..3000, &"x".repeat(1000));
     bucket.flush_step().expect("the store is sound");
     let request = from(0, VbUuid(0), StreamFilter::All);
-    let (slow, other) = (Arc::<Woken>::default(), Arc::<Woken>::default());
-    let open = |sink: &Arc<Woken>, token| {
+    let (slow, other) = (Arc::<WakeCount>::default(), Arc::<WakeCount>::default());
+    let open = |sink: &Arc<WakeCount>, token| {
         let mut stream = bucket.open_stream(&request, sink.clone(), token).expect("it opens");
         assert!(matches!(stream.next(), StreamStep::Idle), "it asks for a scan");
         stream
@@ -461,7 +462,7 @@ fn a_scan_hurries_only_for_streams_of_other_readers() {
     let first = open(&slow, 1);
     let (waiting, said) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let pace = |pause: BackfillPause| {
-        said.borrow_mut().push(pause.others_wait);
+        said.borrow_mut().push(pause.has_waiters);
         let sink = match said.borrow().len() {
             1 => return true,
             2 => &slow,
@@ -489,7 +490,7 @@ fn a_stalled_reader_blocks_neither_scan_nor_writer() {
     write(&bucket, 0..3000, &value);
     bucket.flush_step().expect("the store is sound");
     let request = from(0, VbUuid(0), StreamFilter::All);
-    let sink = Arc::<Woken>::default();
+    let sink = Arc::<WakeCount>::default();
     let stream = RefCell::new(bucket.open_stream(&request, sink, 1).expect("it opens"));
     let held = || bucket.stats().memory.streams_bytes;
     // It asks for the scan.
@@ -512,7 +513,7 @@ fn a_stalled_reader_blocks_neither_scan_nor_writer() {
     // Records carry more than their values.
     assert!((1..2 * CHUNK_BYTES).contains(&held()), "{}", held());
     // It comes back, keeps up, and gets all.
-    let heard = RefCell::new(Heard::default());
+    let heard = RefCell::new(StreamContents::default());
     let read = || heard.borrow_mut().read(&mut stream.borrow_mut());
     let keep_up = |_| {
         read();
@@ -534,8 +535,9 @@ fn the_threads_of_a_bucket_serve_streams() {
     bucket.flush_step().expect("the store is sound");
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
     let request = from(0, VbUuid(0), StreamFilter::All);
-    let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
-    let mut heard = Heard::default();
+    let mut stream =
+        bucket.open_stream(&request, Arc::<WakeCount>::default(), 1).expect("it opens");
+    let mut heard = StreamContents::default();
     let begun = std::time::Instant::now();
     while heard.seqno < 2000 {
         assert!(begun.elapsed().as_secs() < 60, "a stream waits for ever: {:?}", stream.stats());
@@ -548,7 +550,7 @@ fn the_threads_of_a_bucket_serve_streams() {
 }
 
 /// Drives a stream over a store that fails, until it has nothing more to ask for.
-fn read_over_failures(bucket: &Bucket, stream: &mut VbucketDcpStream, heard: &mut Heard) {
+fn read_over_failures(bucket: &Bucket, stream: &mut VbucketDcpStream, heard: &mut StreamContents) {
     for _ in 0..20 {
         heard.read(stream);
         let _ = bucket.backfill_step(&|_| false, &|| NOW);
@@ -565,9 +567,9 @@ fn a_stream_survives_transient_store_failures_only() {
     let request = from(0, VbUuid(0), StreamFilter::All);
     for records in [0, 150] {
         plan.fail_scans_after(Some(records));
-        let sink = Arc::<Woken>::default();
+        let sink = Arc::<WakeCount>::default();
         let mut stream = bucket.open_stream(&request, sink, 1).expect("it opens");
-        let mut heard = Heard::default();
+        let mut heard = StreamContents::default();
         heard.read(&mut stream);
         bucket.backfill_step(&|_| false, &|| NOW).expect_err("the store fails");
         heard.read(&mut stream);
@@ -577,8 +579,9 @@ fn a_stream_survives_transient_store_failures_only() {
         assert_eq!((heard.table.len(), heard.end), (200, None));
     }
     plan.fail_scans_after(Some(0));
-    let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
-    let mut heard = Heard::default();
+    let mut stream =
+        bucket.open_stream(&request, Arc::<WakeCount>::default(), 1).expect("it opens");
+    let mut heard = StreamContents::default();
     read_over_failures(&bucket, &mut stream, &mut heard);
     assert_eq!(heard.end, Some(StreamEndReason::BackfillFailed));
 }

@@ -41,7 +41,7 @@ fn expire(bucket: &Bucket, now: Timestamp) -> usize {
 
 // Compat (Differences): Expired documents
 #[test]
-fn what_nobody_reads_expires() {
+fn unread_documents_expire() {
     let store = Arc::new(MemoryStore::new());
     let bucket = open_with(&store, Upkeep::default(), 1 << 30);
     assert_eq!(expire(&bucket, NOW), 0, "the first look begins the first interval");
@@ -67,7 +67,7 @@ fn what_nobody_reads_expires() {
 /// The pass stood still for ever at documents that could not be deleted, here of a dropped
 /// collection: those of all later vbuckets stayed.
 #[test]
-fn what_cannot_be_deleted_does_not_end_the_pass() {
+fn a_failed_deletion_does_not_end_the_pass() {
     let store = Arc::new(MemoryStore::new());
     let bucket = open_with(&store, Upkeep::default(), 1 << 30);
     expire(&bucket, NOW);

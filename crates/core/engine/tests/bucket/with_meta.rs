@@ -78,7 +78,7 @@ fn a_bucket_that_compresses_does_so_with_these_too() {
 
 // Compat (Writes with metadata): `maxTTL` of bucket or collection cuts the expiry of documents
 #[test]
-fn nothing_lives_longer_than_its_collection_allows() {
+fn collection_ttl_caps_the_expiry() {
     // Regression: an expiry that came with metadata was taken as it was.
     let bucket = open(Arc::new(MemoryStore::new()));
     let scope = "s".to_owned();

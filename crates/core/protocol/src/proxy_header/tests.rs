@@ -64,7 +64,7 @@ fn a_header_names_the_client_however_it_is_torn() {
 }
 
 #[test]
-fn what_is_no_header_is_known_at_the_first_wrong_byte() {
+fn header_is_rejected_at_the_first_wrong_byte() {
     for begin in [
         &b"g"[..],
         b"\x80",

@@ -61,13 +61,13 @@ proptest! {
 }
 
 /// A value of which a few bytes at a time are made.
-struct Made {
+struct PartialValue {
     whole: Vec<u8>,
     ready: std::ops::Range<usize>,
     breaks_at: usize,
 }
 
-impl PinnedBytes for Made {
+impl PinnedBytes for PartialValue {
     fn total_bytes(&self) -> usize {
         self.whole.len()
     }
@@ -87,13 +87,13 @@ impl PinnedBytes for Made {
     }
 }
 
-fn made(bytes: &[u8]) -> Made {
-    Made { whole: bytes.to_vec(), ready: 0..0, breaks_at: usize::MAX }
+fn made(bytes: &[u8]) -> PartialValue {
+    PartialValue { whole: bytes.to_vec(), ready: 0..0, breaks_at: usize::MAX }
 }
 
 #[test]
 fn values_are_made_as_they_are_sent_and_in_order() {
-    let mut buffer = WriteBuffer::<Made>::new();
+    let mut buffer = WriteBuffer::<PartialValue>::new();
     buffer.tail().extend_from_slice(b"<");
     buffer.pin(made(b"abcdefgh"));
     buffer.tail().extend_from_slice(b"|");
@@ -103,7 +103,7 @@ fn values_are_made_as_they_are_sent_and_in_order() {
     assert_eq!(buffer.pending_bytes(), 17);
     for taken in [1, 2, 100] {
         let mut sent = Vec::new();
-        let mut copy = WriteBuffer::<Made>::new();
+        let mut copy = WriteBuffer::<PartialValue>::new();
         std::mem::swap(&mut copy, &mut buffer);
         while !copy.is_empty() {
             copy.make_ready().unwrap();
@@ -126,8 +126,8 @@ fn values_are_made_as_they_are_sent_and_in_order() {
 
 #[test]
 fn value_that_cannot_be_made_says_so() {
-    let mut buffer = WriteBuffer::<Made>::new();
-    buffer.pin(Made { breaks_at: 3, ..made(b"abcdefgh") });
+    let mut buffer = WriteBuffer::<PartialValue>::new();
+    buffer.pin(PartialValue { breaks_at: 3, ..made(b"abcdefgh") });
     buffer.make_ready().unwrap();
     buffer.advance(3);
     assert_eq!(buffer.make_ready(), Err(BrokenValue));

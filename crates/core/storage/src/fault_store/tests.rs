@@ -154,7 +154,7 @@ fn the_same_seed_gives_the_same_faults() {
 }
 
 #[test]
-fn what_was_in_a_failed_commit_is_counted_by_kind() {
+fn failed_commits_are_counted_by_kind() {
     let plan = FaultPlan::none();
     let store = FaultStore::new(MemoryStore::new(), Arc::clone(&plan));
     let mut batches = group(1);

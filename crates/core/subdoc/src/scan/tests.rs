@@ -59,7 +59,7 @@ fn depth_counts_what_is_around() {
 
 proptest! {
     #[test]
-    fn what_is_json_is_skipped_whole(text in "\\[(\"[\\\\\"\\]\\[{}a]{0,90}\",)?[\\[\\]{}\", \\\\1]{0,150}\\]") {
+    fn json_values_are_skipped_whole(text in "\\[(\"[\\\\\"\\]\\[{}a]{0,90}\",)?[\\[\\]{}\", \\\\1]{0,150}\\]") {
         let text = text.as_bytes();
         let skipped = value_end(text, 0, 0);
         if crate::json::nesting(text).is_some_and(|nesting| nesting <= 32) {

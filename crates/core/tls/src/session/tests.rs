@@ -162,7 +162,7 @@ fn large_values_pass_in_both_directions() {
 }
 
 #[test]
-fn what_is_not_tls_is_an_error_with_an_alert() {
+fn plain_bytes_are_an_error_with_an_alert() {
     let files = Files::new();
     let (mut server, _) = files.pair(false);
     let mut out = SealedBytes::default();

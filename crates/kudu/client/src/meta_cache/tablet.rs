@@ -214,7 +214,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_learnt_about_replicas_ends_with_a_refresh() {
+    fn replica_state_ends_with_a_refresh() {
         let tablet = Tablet::new("t".into(), range(b"", b""), replicas(3, Some(1)));
         let before = tablet.generation();
         let set = tablet.replicas();

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_request_stays_wrong() {
+    fn request_errors_are_permanent() {
         for code in [
             TabletServerErrorCode::MismatchedSchema,
             TabletServerErrorCode::InvalidRowBlock,

@@ -410,7 +410,7 @@ async fn a_rejected_token_reconnects_to_the_master() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_request_is_told_at_once() {
+async fn request_errors_are_reported_at_once() {
     let fixture = Fixture::start().await;
     fixture.servers[0].set_script(|_| {
         refused(TabletServerErrorCode::MismatchedSchema, StatusCode::InvalidArgument)

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_fits_between_a_value_and_its_successor() {
+    fn no_value_lies_between_a_value_and_its_successor() {
         let next = |operand: Operand, data_type| operand.successor(data_type);
         assert_eq!(next(Operand::from(126), DataType::Int8), Some(Operand::from(127)));
         assert_eq!(next(Operand::from(127), DataType::Int8), None);

@@ -245,7 +245,7 @@ fn read_all(batch: &ScanBatch, model: Option<&RowsModel>) {
 
 proptest! {
     #[test]
-    fn what_a_server_encodes_is_decoded(model in RowsModel::any()) {
+    fn server_encodings_are_decoded(model in RowsModel::any()) {
         let projection = projection_of(&model.columns);
         let (message, sidecars) = model.encode_rowwise();
         let block = RowwiseBlock::decode(&message, &sidecars, &projection).unwrap();

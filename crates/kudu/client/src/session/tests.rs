@@ -133,7 +133,7 @@ async fn each_row_is_answered_in_sync_mode() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_by_itself_in_manual_mode() {
+async fn manual_mode_sends_only_on_flush() {
     let table = MemoryTable::new(loadgen_schema(), 2);
     let mut session =
         session(&table, 2, SessionOptions { buffer_bytes_max: 2000, ..options(FlushMode::Manual) });

@@ -203,7 +203,7 @@ async fn auth_tokens_are_renewed_for_new_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_too_large_is_said_and_the_session_goes_on() {
+async fn too_large_rows_fail_and_the_session_continues() {
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 1)) else { return };
     let client = connect(&cluster).await;
     let creator = TableCreator::new("large", schema()).num_replicas(1);

@@ -81,7 +81,7 @@ fn loadgen(cluster: &KuduCluster, table: &str, rows_per_thread: u64) {
 
 /// A value that outlives its batch.
 #[derive(Clone, Debug, PartialEq)]
-enum Owned {
+enum OwnedCell {
     Null,
     Bool(bool),
     /// Integers, dates, times and decimals.
@@ -91,27 +91,27 @@ enum Owned {
     Bytes(Vec<u8>),
 }
 
-impl From<Value<'_>> for Owned {
-    fn from(value: Value<'_>) -> Owned {
+impl From<Value<'_>> for OwnedCell {
+    fn from(value: Value<'_>) -> OwnedCell {
         match value {
-            Value::Null => Owned::Null,
-            Value::Bool(value) => Owned::Bool(value),
-            Value::Int8(value) => Owned::Number(value.into()),
-            Value::Int16(value) => Owned::Number(value.into()),
-            Value::Int32(value) | Value::Date(value) => Owned::Number(value.into()),
-            Value::Int64(value) | Value::UnixtimeMicros(value) => Owned::Number(value.into()),
-            Value::Decimal(value) => Owned::Number(value),
-            Value::Float(value) => Owned::Float(value),
-            Value::Double(value) => Owned::Double(value),
-            Value::String(value) => Owned::Bytes(value.as_bytes().to_vec()),
-            Value::Binary(value) => Owned::Bytes(value.to_vec()),
+            Value::Null => OwnedCell::Null,
+            Value::Bool(value) => OwnedCell::Bool(value),
+            Value::Int8(value) => OwnedCell::Number(value.into()),
+            Value::Int16(value) => OwnedCell::Number(value.into()),
+            Value::Int32(value) | Value::Date(value) => OwnedCell::Number(value.into()),
+            Value::Int64(value) | Value::UnixtimeMicros(value) => OwnedCell::Number(value.into()),
+            Value::Decimal(value) => OwnedCell::Number(value),
+            Value::Float(value) => OwnedCell::Float(value),
+            Value::Double(value) => OwnedCell::Double(value),
+            Value::String(value) => OwnedCell::Bytes(value.as_bytes().to_vec()),
+            Value::Binary(value) => OwnedCell::Bytes(value.to_vec()),
             other => panic!("{other:?} is a kind of value that the tests do not know"),
         }
     }
 }
 
 /// Everything a scan returns, in its order.
-async fn all_rows(scanner: Scanner) -> Vec<Vec<Owned>> {
+async fn all_rows(scanner: Scanner) -> Vec<Vec<OwnedCell>> {
     let mut scanner = scanner;
     let mut rows = Vec::new();
     while let Some(batch) = scanner.next_batch().await.unwrap() {
@@ -119,7 +119,7 @@ async fn all_rows(scanner: Scanner) -> Vec<Vec<Owned>> {
         let columns = batch.projection().columns().len();
         rows.extend(batch.rows().map(|row| {
             (0..columns)
-                .map(|column| Owned::from(row.get::<Value<'_>>(column).unwrap()))
+                .map(|column| OwnedCell::from(row.get::<Value<'_>>(column).unwrap()))
                 .collect::<Vec<_>>()
         }));
     }
@@ -128,7 +128,7 @@ async fn all_rows(scanner: Scanner) -> Vec<Vec<Owned>> {
 }
 
 /// Rows in an order that does not depend on tablets.
-fn sorted(mut rows: Vec<Vec<Owned>>) -> Vec<Vec<Owned>> {
+fn sorted(mut rows: Vec<Vec<OwnedCell>>) -> Vec<Vec<OwnedCell>> {
     rows.sort_by_key(|row| format!("{row:?}"));
     rows
 }

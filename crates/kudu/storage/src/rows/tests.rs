@@ -112,7 +112,7 @@ fn as_much_of_a_batch_is_inflated_as_fits_one_write() {
 }
 
 #[test]
-fn what_says_it_is_json_and_is_no_text_is_no_json() {
+fn json_datatype_without_utf8_is_dropped() {
     assert!(!Parts::of(&record(Datatype::JSON, b"\xff\xfe"), true).is_json);
     assert!(!Parts::of(&record(Datatype::JSON, b""), true).is_json);
     assert!(!Parts::of(&record(Datatype::RAW, b"{}"), true).is_json);

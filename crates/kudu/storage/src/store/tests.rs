@@ -33,16 +33,16 @@ fn cluster() -> Option<MutexGuard<'static, KuduCluster>> {
 }
 
 /// A server that is paused until this is dropped.
-struct Paused<'c>(&'c KuduCluster, KuduServer);
+struct PausedScan<'c>(&'c KuduCluster, KuduServer);
 
-impl<'c> Paused<'c> {
-    fn new(cluster: &'c KuduCluster, server: KuduServer) -> Paused<'c> {
+impl<'c> PausedScan<'c> {
+    fn new(cluster: &'c KuduCluster, server: KuduServer) -> PausedScan<'c> {
         cluster.pause(server).unwrap();
-        Paused(cluster, server)
+        PausedScan(cluster, server)
     }
 }
 
-impl Drop for Paused<'_> {
+impl Drop for PausedScan<'_> {
     fn drop(&mut self) {
         // This fails when the server has ended, which the test will notice.
         let _ = self.0.resume(self.1);
@@ -106,7 +106,7 @@ fn waits_for_local_documents_are_bounded_and_ordered() {
     store.put_local("name", b"one").unwrap();
     let shared = &store.shared;
     let mut writer = store.writer.lock();
-    let paused = Paused::new(&cluster, TABLET_SERVER);
+    let paused = PausedScan::new(&cluster, TABLET_SERVER);
     let put = shared.put_local(&mut writer, ("name", b"never"), soon());
     let unread = failure(store.block_on(put));
     assert!(unread.contains("nothing was sent"), "{unread}");
@@ -136,7 +136,7 @@ fn a_multi_row_document_waits_no_longer() {
         let mut visit = |record: Record<'_>| bytes = record.value.len();
         store.block_on(store.shared.get_by_scan(VB, KEY, time_max, &mut visit))
     };
-    let paused = Paused::new(&cluster, TABLET_SERVER);
+    let paused = PausedScan::new(&cluster, TABLET_SERVER);
     let began = Instant::now();
     assert!(matches!(read(SHORT), Err(StoreError::Io(_))));
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
@@ -152,7 +152,7 @@ fn a_wait_for_the_places_of_tablets_can_be_ended() {
     let Some(cluster) = cluster() else { return };
     let store = open(&cluster, "places");
     let mut writer = store.writer.lock();
-    let paused = Paused::new(&cluster, MASTER);
+    let paused = PausedScan::new(&cluster, MASTER);
     let mut seqno = 0;
     let ended = poll_until(PATIENCE, || {
         seqno += 1;
@@ -182,7 +182,7 @@ fn a_take_over_makes_one_epoch_however_long_it_takes() {
         epoch_of(&table.unwrap()).unwrap()
     };
     let before = epoch();
-    let paused = Paused::new(&cluster, TABLET_SERVER);
+    let paused = PausedScan::new(&cluster, TABLET_SERVER);
     std::thread::scope(|scope| {
         let taken = scope.spawn(|| take_over(&store, &all()));
         let retried = poll_until(PATIENCE, || (store.retries() > 0).then_some(()));

@@ -53,7 +53,7 @@ impl Ownership for Leases {
 }
 
 #[test]
-fn who_took_nothing_over_writes_nothing() {
+fn writes_need_a_takeover() {
     let Some(cluster) = CLUSTER.get() else { return };
     let store = Place::new(cluster).open().unwrap();
     assert!(store.shared().is_some());

@@ -24,7 +24,7 @@ fn backup(server: &ServerProcess, arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn everything_comes_back_in_a_bucket_on_kudu() {
+async fn a_restore_fills_a_bucket_on_kudu() {
     let Some(cluster) = CLUSTER.get() else { return };
     let directory = tempfile::tempdir().unwrap();
     let server = start(cluster, "backup", &directory);

@@ -144,7 +144,7 @@ fn a_pending_write_is_invisible_until_kudu_has_it() {
 }
 
 #[test]
-fn nothing_persisted_is_lost_whatever_happens_to_kudu() {
+fn persisted_writes_survive_faults_of_kudu() {
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 1)) else { return };
     let directory = tempfile::tempdir().unwrap();
     let mut server = start(&cluster, "faults", &directory);

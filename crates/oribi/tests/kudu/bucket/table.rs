@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use oribi_testkit::KuduCluster;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Stored {
+pub struct TableContents {
     /// How many there are.
     pub rows: usize,
     /// Bytes of the body, as each of them says.
@@ -15,12 +15,12 @@ pub struct Stored {
 }
 
 /// Every live document by vbucket and key, as its rows say. Keys have no quotes in them.
-pub fn documents(cluster: &KuduCluster, table: &str) -> BTreeMap<(u16, String), Stored> {
+pub fn documents(cluster: &KuduCluster, table: &str) -> BTreeMap<(u16, String), TableContents> {
     let columns = "vbucket,collection,key,chunk,deleted,body_bytes,json";
     let masters = cluster.master_addresses();
     let columns = format!("-columns={columns}");
     let text = cluster.tool_stdout(&["table", "scan", &masters, table, &columns]).unwrap();
-    let mut found: BTreeMap<(u16, String), Stored> = BTreeMap::new();
+    let mut found: BTreeMap<(u16, String), TableContents> = BTreeMap::new();
     let rows = text.lines().filter(|line| line.starts_with('('));
     // Collection 1 has the events of scopes and collections.
     let is_other = |row: &&str| row.contains("collection=-") || row.contains("collection=1,");

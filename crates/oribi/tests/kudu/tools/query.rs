@@ -469,7 +469,7 @@ fn a_table_that_is_no_bucket_can_be_named() {
 }
 
 #[test]
-fn what_is_wrong_is_one_line_and_a_status() {
+fn errors_are_one_line_and_a_status() {
     let Some(cluster) = shop() else { return };
     for (arguments, words) in [
         (&["select * from absent"] as &[&str], "there are branches,"),

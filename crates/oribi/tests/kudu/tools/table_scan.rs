@@ -84,7 +84,7 @@ fn every_tablet_is_reported_and_can_be_chosen() {
 }
 
 #[test]
-fn what_cannot_be_scanned_is_one_line_and_a_status() {
+fn scan_errors_are_one_line_and_a_status() {
     let Some(cluster) = CLUSTER.get() else { return };
     let table = table_of(&report(cluster, &["--keep-auto-table", "--num-rows-per-thread=1"]));
     for (table, arguments, words) in [

@@ -8,7 +8,7 @@ use crate::backup::{Fixture, problems};
 
 // Invariant: A restored bucket equals the source, except histories and seqnos of vbuckets.
 #[tokio::test]
-async fn everything_comes_back_in_an_empty_server() {
+async fn a_restore_fills_an_empty_server() {
     let source = Fixture::start();
     let client = source.client().await;
     fill(&source, &client).await;
@@ -90,7 +90,7 @@ async fn any_job_count_makes_the_same_backup_and_bucket() {
 }
 
 #[tokio::test]
-async fn what_is_newer_stays_unless_it_is_to_be_overwritten() {
+async fn newer_documents_stay_unless_overwritten() {
     let fixture = Fixture::start();
     let client = fixture.client().await;
     let default = client.default_collection();

@@ -72,9 +72,9 @@ async fn a_copy_onto_itself_is_refused() {
 }
 
 /// Ends the program when the test does.
-struct Running(Child);
+struct RunningCopy(Child);
 
-impl Drop for Running {
+impl Drop for RunningCopy {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -103,7 +103,7 @@ async fn a_copy_that_follows_is_in_step_after_kills() {
     let follow = || {
         let mut command = source.copy_to(&target, &["--follow", "--resume", &place]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        Running(child.expect("the program runs"))
+        RunningCopy(child.expect("the program runs"))
     };
     let client = source.client().await;
     let of_target = target.client().await;
@@ -134,7 +134,7 @@ async fn a_copy_that_is_interrupted_says_what_it_copied() {
     let of_target = target.client().await;
     let mut follow = source.copy_to(&target, &["--follow", "--json"]);
     let follow = follow.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-    let mut running = Running(follow.expect("the program runs"));
+    let mut running = RunningCopy(follow.expect("the program runs"));
     for key in ["first", "second"] {
         write(&client, client.default_collection(), key, "{}").await;
         wait_for(&of_target, "_default._default", key).await;
@@ -183,7 +183,7 @@ async fn dropped_source_collections_are_dropped_on_request() {
 
     let mut follow = source.copy_to(&target, &[&drops[..], &["--follow"]].concat());
     let follow = follow.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let running = Running(follow.expect("the program runs"));
+    let running = RunningCopy(follow.expect("the program runs"));
     source.create_collections("later", &["things"]);
     let things = client.collection("later.things").await.expect("it exists");
     write(&client, &things, "thing", "1").await;

@@ -184,7 +184,7 @@ async fn keeps_archives(objects: &Objects) {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_place_is_said() {
+async fn errors_name_the_place() {
     let Some(mut objects) = Objects::start() else { return };
     let source = Fixture::start();
     for (place, expected) in [

@@ -46,7 +46,7 @@ fn arrays_and_csv_are_imported() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_named_with_its_line() {
+fn errors_in_a_file_name_the_line() {
     let fixture = Fixture::start();
     let array = "[{\"_key\":\"a\"},\n\n17,\n{\"id\":1},{\"_key\":\"b\"}\n]";
     let array = file(&fixture, "array.json", array);

@@ -57,7 +57,7 @@ fn a_server_that_comes_back_is_shown_again() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said() {
+fn missing_figures_are_reported() {
     let fixture = Fixture::start();
     for (arguments, text) in [
         (&["top"][..], "the live view needs a terminal"),

@@ -11,7 +11,7 @@ use oribi_testkit::{PATIENCE, poll_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::watch::{FLAGS, Fixture, Watch, remove, write};
+use crate::watch::{FLAGS, Fixture, WatchProcess, remove, write};
 
 fn keys(lines: &[Value]) -> Vec<&str> {
     let mut keys: Vec<&str> = lines.iter().filter_map(|line| line["key"].as_str()).collect();
@@ -72,7 +72,7 @@ async fn only_the_named_collections_are_shown() {
 }
 
 /// Writes until the watch has shown one: only what is written after it began counts.
-async fn wait_until_it_watches(fixture: &Fixture, watch: &Watch) {
+async fn wait_until_it_watches(fixture: &Fixture, watch: &WatchProcess) {
     let client = fixture.client().await;
     for number in 0.. {
         write(&client, client.default_collection(), "probe", number).await;
@@ -97,7 +97,7 @@ async fn watch_shows_changes_until_a_signal() {
 
 /// The reader of the pipe leaves, and nothing is written any more.
 #[tokio::test]
-async fn it_ends_when_nobody_reads() {
+async fn ends_when_its_reader_leaves() {
     let fixture = Fixture::start();
     let mut command = fixture.command(&["watch", "--from", "beginning"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the program runs");

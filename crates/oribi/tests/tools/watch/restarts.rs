@@ -9,7 +9,7 @@ use crate::watch::{Fixture, write};
 /// The server is killed twice, the watch once. Each durable write is shown, and the second watch
 /// begins where the first one ended.
 #[tokio::test]
-async fn it_goes_on_after_kills_of_both_sides() {
+async fn continues_after_kills_of_both_sides() {
     let mut fixture = Fixture::start();
     let place = fixture.path("place");
     let resume = ["--from", "beginning", "--resume", &*place];

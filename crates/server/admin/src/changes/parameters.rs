@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_misspelt_is_refused() {
+    fn misspelt_parameters_are_rejected() {
         for query in [
             "colection=a",
             "from=yesterday",

@@ -77,8 +77,8 @@ pub(super) async fn receive(
         return Err(no_memory(memory).into());
     };
     let deadline = if bytes_max > UNANNOUNCED_BYTES_MAX { LONG_DEADLINE } else { SHORT_DEADLINE };
-    let others_wait = || held.is_some() && memory.has_waiters();
-    let bytes = collect(body, bytes_max, deadline, others_wait).await?;
+    let has_waiters = || held.is_some() && memory.has_waiters();
+    let bytes = collect(body, bytes_max, deadline, has_waiters).await?;
     Ok(ValueBody { bytes, _memory: held })
 }
 
@@ -88,7 +88,7 @@ async fn collect(
     mut body: Incoming,
     bytes_max: usize,
     deadline: Duration,
-    others_wait: impl Fn() -> bool,
+    has_waiters: impl Fn() -> bool,
 ) -> Result<Vec<u8>, HttpRejection> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let mut bytes = Vec::with_capacity(announced.min(bytes_max));
@@ -110,7 +110,7 @@ async fn collect(
             }
             Err(_) => {}
         }
-        if Instant::now() >= deadline || lag.is_too_long() && others_wait() {
+        if Instant::now() >= deadline || lag.is_too_long() && has_waiters() {
             return Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into());
         }
     }

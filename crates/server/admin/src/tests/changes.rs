@@ -101,7 +101,7 @@ pub(super) fn edit_user(data_dir: &Path, name: &str, roles: &[&str]) {
 }
 
 #[test]
-fn what_there_is_and_what_comes_are_events() {
+fn present_and_new_documents_are_events() {
     let fixture = Fixture::development();
     fixture.put("a", br#"{"n":1}"#);
     fixture.put("b", b"\x00binary");
@@ -144,7 +144,7 @@ fn now_is_where_the_response_begins() {
 }
 
 #[test]
-fn it_ends_behind_what_there_is_now() {
+fn ends_after_the_present_changes() {
     let fixture = Fixture::development();
     for number in 0..20 {
         fixture.put(&format!("key{number}"), b"1");
@@ -464,7 +464,7 @@ fn a_stream_reports_lost_history_and_continues() {
 }
 
 #[test]
-fn it_ends_with_its_bucket_and_with_the_server() {
+fn ends_with_its_bucket_and_with_the_server() {
     let mut fixture = Fixture::development();
     let buckets = "/pools/default/buckets";
     let form = "name=orders&ramQuotaMB=128&numVBuckets=4";

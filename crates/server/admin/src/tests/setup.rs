@@ -150,7 +150,7 @@ fn an_ordinary_user_proves_nothing_to_the_set_up() {
 // Compat (Admin HTTP): `POST /node/controller/setupServices`
 // Compat (Admin HTTP): `POST /settings/indexes`
 #[test]
-fn what_there_is_not_is_refused_by_name() {
+fn missing_services_are_rejected_by_name() {
     let fixture = with_root();
     let refused = [
         ("POST", SERVICES, "services=kv,n1ql,index,fts", "services"),

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_passes_where_no_log_is_kept() {
+    fn no_request_passes_without_a_log() {
         assert!(!AuditGate::default().admits(1, &AuditLog::default()));
     }
 }

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn version_is_never_newer_than_asked() {
+    fn version_is_never_newer_than_requested() {
         assert_eq!(parsed(1)["version"], 1);
         assert_eq!(parsed(2)["version"], 2);
         assert_eq!(parsed(9)["version"], 2);

@@ -49,7 +49,7 @@ pub(super) fn observe<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let mut asked = Vec::new();
     let mut rest = req.frame.value;
     while !rest.is_empty() {
-        let (one, behind) = next_asked(req, rest).ok_or(CUT_OFF)?;
+        let (one, behind) = next_observed(req, rest).ok_or(CUT_OFF)?;
         req.bucket().readable_vbucket(one.vbid)?;
         req.demand(one.collection, Privilege::MetaRead.into())?;
         if asked.len() == KEYS_MAX {
@@ -62,7 +62,7 @@ pub(super) fn observe<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     Ok(HandlerReply::Job(BlockingJob::answer(Lane::Others, move || states(&bucket, &asked, now))))
 }
 
-fn next_asked<'a>(req: &Request<'_>, bytes: &'a [u8]) -> Option<(ObservedKey, &'a [u8])> {
+fn next_observed<'a>(req: &Request<'_>, bytes: &'a [u8]) -> Option<(ObservedKey, &'a [u8])> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     let [a, b, c, d] = *head;
     let (field, behind) = rest.split_at_checked(usize::from(u16::from_be_bytes([c, d])))?;

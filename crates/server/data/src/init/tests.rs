@@ -129,7 +129,7 @@ fn when_loaded<T>(ask: impl FnMut() -> Option<T>) -> T {
 const DEFAULT: (&str, &str) = ("_default", "_default");
 
 #[test]
-fn everything_is_there_before_the_server_serves() {
+fn contents_exist_before_the_server_serves() {
     let place = Place::new();
     let server = place.start().unwrap();
     assert!(!server.context().access.users.is_development());

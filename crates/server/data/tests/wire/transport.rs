@@ -28,7 +28,7 @@ const XATTR_PATH: u8 = 4;
 const SET_EXTRAS: &[u8] = &[0; 8];
 
 /// The part of the answer that a row checks.
-enum Sees {
+enum ExpectedReply {
     Status(Status),
     /// A document that is stored as it was sent, with or without the JSON bit.
     Document(&'static str, u8),
@@ -39,7 +39,7 @@ enum Sees {
 }
 
 /// One row: what is sent, and what is seen.
-struct Row(Opcode, Extras, &'static str, Sees);
+struct Row(Opcode, Extras, &'static str, ExpectedReply);
 
 enum Extras {
     Bytes(&'static [u8]),
@@ -48,8 +48,8 @@ enum Extras {
     Path(u8, u8),
 }
 
+use ExpectedReply::{Document, Joined, Value};
 use Extras::{Bytes, Counter, Path};
-use Sees::{Document, Joined, Value};
 
 /// A text that shrinks when it is compressed.
 macro_rules! text {
@@ -64,11 +64,11 @@ const UPDATED: &str = r#"{"name":"name name name name name name name","n":2,"lis
 const TEXT: &str = text!();
 const JOINED: &str = concat!(text!(), text!(), text!());
 
-const fn status(status: Status) -> Sees {
-    Sees::Status(status)
+const fn status(status: Status) -> ExpectedReply {
+    ExpectedReply::Status(status)
 }
 
-const DONE: Sees = status(Status::Success);
+const DONE: ExpectedReply = status(Status::Success);
 
 /// In this order on one document. Rows of attributes are in [`ATTRIBUTE_ROWS`].
 const ROWS: [Row; 33] = [
@@ -144,7 +144,7 @@ fn run(connection: &mut Connection, transport: Transport, key: &str, row: &Row) 
         return assert_eq!(reply.status, Status::NotSupported, "{context}");
     }
     let (wanted, wanted_datatype) = match sees {
-        Sees::Status(status) => return assert_eq!(reply.status, *status, "{context}"),
+        ExpectedReply::Status(status) => return assert_eq!(reply.status, *status, "{context}"),
         Document(text, json) => (text.as_bytes(), *json | SNAPPY),
         Joined(text, json) => (text.as_bytes(), *json),
         Value(bytes) => (*bytes, reply.datatype),
@@ -192,7 +192,7 @@ fn every_operation_over_every_transport() {
 }
 
 #[test]
-fn what_one_transport_stores_every_other_reads() {
+fn each_transport_reads_what_another_stores() {
     let fixture = Fixture::start();
     let mut seen = BTreeSet::new();
     for writer in Transport::all() {

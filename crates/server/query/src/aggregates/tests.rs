@@ -7,9 +7,9 @@ use crate::prepared::PreparedStatements;
 use crate::runtime::{QueryParameters, Runtime};
 use crate::value::QueryValue;
 
-struct Unbounded;
+struct UnboundedBudget;
 
-impl MemoryBudget for Unbounded {
+impl MemoryBudget for UnboundedBudget {
     fn reserve(&self, _: usize) -> bool {
         true
     }
@@ -23,7 +23,7 @@ fn over(kind: AggregateKind, distinct: bool, values: &[QueryValue]) -> QueryValu
         state.add(value);
     }
     let (prepared, parameters) = (PreparedStatements::default(), QueryParameters::default());
-    let rt = Runtime::new(&NoDocuments, &prepared, &parameters, &Unbounded);
+    let rt = Runtime::new(&NoDocuments, &prepared, &parameters, &UnboundedBudget);
     state.finish(&rt).expect("a few values")
 }
 

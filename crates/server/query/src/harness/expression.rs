@@ -15,7 +15,7 @@ pub enum Expression {
     Binary(Binary, Box<Expression>, Box<Expression>),
     Not(Box<Expression>),
     Negate(Box<Expression>),
-    Is(IsTest, bool, Box<Expression>),
+    Is(IsOperator, bool, Box<Expression>),
     Between(bool, Box<[Expression; 3]>),
     In(bool, Box<Expression>, Box<Expression>),
     Like(bool, Box<Expression>, String),
@@ -78,7 +78,7 @@ impl Binary {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum IsTest {
+pub enum IsOperator {
     Null,
     Missing,
     Valued,
@@ -198,9 +198,9 @@ impl Expression {
             Expression::Negate(inner) => format!("(- ({}))", inner.text()),
             Expression::Is(test, negated, inner) => {
                 let test = match test {
-                    IsTest::Null => "NULL",
-                    IsTest::Missing => "MISSING",
-                    IsTest::Valued => "VALUED",
+                    IsOperator::Null => "NULL",
+                    IsOperator::Missing => "MISSING",
+                    IsOperator::Valued => "VALUED",
                 };
                 format!("({} IS {}{test})", inner.text(), not(negated))
             }

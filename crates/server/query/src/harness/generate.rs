@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::expression::{Binary, Expression, Function, IsTest, Loop, LoopKind};
+use super::expression::{Binary, Expression, Function, IsOperator, Loop, LoopKind};
 use super::select::{ModelQuery, Order};
 
 /// Choices that bytes make. After their end every choice is the first.
@@ -130,7 +130,8 @@ impl Generator<'_, '_> {
             7 => Expression::Not(self.boxed(depth)),
             8 => Expression::Negate(self.boxed(depth)),
             9 => {
-                let test = self.choices.pick(&[IsTest::Null, IsTest::Missing, IsTest::Valued]);
+                let test =
+                    self.choices.pick(&[IsOperator::Null, IsOperator::Missing, IsOperator::Valued]);
                 Expression::Is(test, self.choices.chance(2), self.boxed(depth))
             }
             10 => Expression::Between(

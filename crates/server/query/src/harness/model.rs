@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
 
-use super::expression::{Binary, Expression, Function, IsTest, Loop, LoopKind};
+use super::expression::{Binary, Expression, Function, IsOperator, Loop, LoopKind};
 
 pub type ModelValue = Option<Value>;
 
@@ -357,10 +357,10 @@ impl Expression {
             Expression::Is(test, negated, inner) => {
                 let value = inner.value(row);
                 let found = match test {
-                    IsTest::Null if value.is_none() => return None,
-                    IsTest::Null => value == Some(Value::Null),
-                    IsTest::Missing => value.is_none(),
-                    IsTest::Valued => !matches!(value, None | Some(Value::Null)),
+                    IsOperator::Null if value.is_none() => return None,
+                    IsOperator::Null => value == Some(Value::Null),
+                    IsOperator::Missing => value.is_none(),
+                    IsOperator::Valued => !matches!(value, None | Some(Value::Null)),
                 };
                 boolean(found != *negated)
             }

@@ -30,7 +30,7 @@ fn the_layout_is_the_documented_one() {
 }
 
 #[test]
-fn what_no_server_has_is_refused() {
+fn impossible_records_are_rejected() {
     let value = vec![0; RECORD_BYTES_MAX];
     let document = TestDocument::default();
     let record = ArchiveRecord { value: &value, ..document.as_record() };

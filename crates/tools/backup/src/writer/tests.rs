@@ -171,7 +171,7 @@ proptest! {
 
     // Invariant: A backup counts once its manifest is durable, and the manifest is written last.
     #[test]
-    fn whatever_happens_a_restore_reads_the_bucket(steps in prop::collection::vec(any_step(), 1..60)) {
+    fn a_restore_reads_the_bucket_after_each_fault(steps in prop::collection::vec(any_step(), 1..60)) {
         let store = MemoryArchiveStore::default();
         archive_of(&store);
         let vbuckets = vec![Vbucket { history: 1, ..Default::default() }; usize::from(VBUCKETS)];

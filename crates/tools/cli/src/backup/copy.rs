@@ -180,13 +180,13 @@ impl CopyArgs {
         bar.finish_and_clear();
         let outcome = outcome?;
         if outcome == ExitCode::from(INTERRUPTED) {
-            eprintln!("oribi: interrupted: {}", self.how_to_resume());
+            eprintln!("oribi: interrupted: {}", self.resume_hint());
         }
         self.print_summary(&totals, started.elapsed())?;
         Ok(outcome)
     }
 
-    fn how_to_resume(&self) -> String {
+    fn resume_hint(&self) -> String {
         match &self.resume {
             Some(path) => {
                 let path = path.display();

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_is_no_error() {
+    fn an_empty_histogram_is_no_error() {
         let mut out = Vec::new();
         write(&Histogram::<u64>::new(3).unwrap(), &mut out).unwrap();
         assert!(String::from_utf8(out).unwrap().contains("Total count    =            0"));

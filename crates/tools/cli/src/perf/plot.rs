@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_drawn_without_an_error() {
+    fn each_missing_drawing_has_an_error() {
         let (title, latencies) = (String::new(), &Latencies::new());
         let plot = Plot { title, names: NAMES, latencies, rate: RATE, timeline: &[] };
         assert!(plot.draw().unwrap().contains("</svg>"));

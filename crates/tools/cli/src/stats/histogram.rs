@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_drawn_of_nothing() {
+    fn empty_histograms_are_not_drawn() {
         let empty = r#"{"bucketsLow":0,"data":[],"total":0}"#;
         let histogram = Histogram::parse(empty).unwrap();
         assert_eq!(histogram.draw("arith_cmd", 80), "arith_cmd: empty\n");

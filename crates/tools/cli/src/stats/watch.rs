@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_comes_first_when_not_all_has_room() {
+    fn changed_rows_come_first_on_a_small_screen() {
         let watch = two_rounds();
         assert_eq!(
             watch.draw(10),

@@ -56,20 +56,20 @@ const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 /// How values are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Way {
+enum SendMethod {
     Copy,
     Gather,
     Adaptive,
 }
 
-impl Way {
-    const ALL: [Way; 3] = [Way::Copy, Way::Gather, Way::Adaptive];
+impl SendMethod {
+    const ALL: [SendMethod; 3] = [SendMethod::Copy, SendMethod::Gather, SendMethod::Adaptive];
 
     fn prepare(self, connection: &mut Connection) {
         match self {
-            Way::Copy => connection.set_gather_value_bytes_min(usize::MAX),
-            Way::Gather => connection.set_gather_value_bytes_min(0),
-            Way::Adaptive => {}
+            SendMethod::Copy => connection.set_gather_value_bytes_min(usize::MAX),
+            SendMethod::Gather => connection.set_gather_value_bytes_min(0),
+            SendMethod::Adaptive => {}
         }
     }
 }
@@ -78,7 +78,7 @@ impl Way {
 struct Sample {
     bench: &'static str,
     round: u32,
-    way: Way,
+    way: SendMethod,
     size_bytes: usize,
     batch: usize,
     values: usize,
@@ -95,8 +95,8 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
     let sample_bytes = options.sample_bytes.unwrap_or(SAMPLE_BYTES);
     for round in 0..options.rounds {
         for size_bytes in &sizes {
-            let mut ways = Way::ALL;
-            ways.rotate_left(round as usize % Way::ALL.len());
+            let mut ways = SendMethod::ALL;
+            ways.rotate_left(round as usize % SendMethod::ALL.len());
             for way in ways {
                 let sample = measure_one(&pool, sample_bytes, round, *size_bytes, way)?;
                 measure::emit(out, &sample)?;
@@ -111,7 +111,7 @@ fn measure_one(
     sample_bytes: usize,
     round: u32,
     size_bytes: usize,
-    way: Way,
+    way: SendMethod,
 ) -> Result<Sample> {
     ensure!(size_bytes > 0, "a value of 0 bytes cannot be checked");
     let batch = (BATCH_BYTES / size_bytes).clamp(1, BATCH_MAX);

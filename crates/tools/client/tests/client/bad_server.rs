@@ -19,7 +19,8 @@ use oribi_protocol::response::{ResponseParts, write_clustermap_notification, wri
 use oribi_protocol::status::Status;
 
 use crate::support::{
-    Then, answer, bind, handshake, options_for, serve, serve_one, serve_streams, shake_hands,
+    ServerAction, answer, bind, handshake, options_for, serve, serve_one, serve_streams,
+    shake_hands,
 };
 
 async fn connect(options: ConnectOptions) -> Client {
@@ -27,40 +28,40 @@ async fn connect(options: ConnectOptions) -> Client {
 }
 
 /// Answers one good read and then does something that no server may.
-type Break = fn(&Frame<'_>, &mut Vec<u8>) -> Then;
+type FrameDamage = fn(&Frame<'_>, &mut Vec<u8>) -> ServerAction;
 
-const BREAKS: [(&str, Break); 7] = [
-    ("closed the connection", |_, _| Then::Close),
+const BREAKS: [(&str, FrameDamage); 7] = [
+    ("closed the connection", |_, _| ServerAction::Close),
     ("closed the connection", |frame, out| {
         answer(out, frame, Status::Success, b"\0\0\0\0", b"cut off");
         out.truncate(out.len() - 3);
-        Then::Close
+        ServerAction::Close
     }),
     ("unknown magic 0x48", |_, out| {
         out.extend_from_slice(b"HTTP/1.1 400");
-        Then::GoOn
+        ServerAction::GoOn
     }),
     ("a request that was not sent", |frame, out| {
         let opaque = frame.header.opaque + 1000;
         write_response(out, &ResponseParts::new(frame.header.opcode, Status::Success, opaque));
-        Then::GoOn
+        ServerAction::GoOn
     }),
     ("with another opcode", |frame, out| {
         let opcode = Opcode::Noop as u8;
         write_response(out, &ResponseParts::new(opcode, Status::Success, frame.header.opaque));
-        Then::GoOn
+        ServerAction::GoOn
     }),
     ("was announced", |frame, out| {
         answer(out, frame, Status::Success, &[], b"");
         let body = out.len() - 24 + 8;
         out[body..body + 4].fill(0xff);
-        Then::GoOn
+        ServerAction::GoOn
     }),
     ("that only clients send", |frame, out| {
         answer(out, frame, Status::Success, &[], b"");
         let magic = out.len() - 24;
         out[magic] = 0x80;
-        Then::GoOn
+        ServerAction::GoOn
     }),
 ];
 
@@ -71,7 +72,7 @@ async fn a_broken_connection_fails_what_is_in_flight() {
         let mut reads = 0;
         let options = serve(move |frame, out| {
             if handshake(out, frame) {
-                return Then::GoOn;
+                return ServerAction::GoOn;
             }
             reads += 1;
             match reads {
@@ -79,7 +80,7 @@ async fn a_broken_connection_fails_what_is_in_flight() {
                 4 => return break_it(frame, out),
                 _ => {}
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         let peer = format!("Get at 127.0.0.1:{}", options.port);
         let client = connect(options).await;
@@ -107,7 +108,7 @@ async fn retries_of_reads_end_at_the_deadline() {
     let timeout = Duration::from_millis(150);
     for (reason, break_it) in BREAKS {
         let options = serve(move |frame, out| match handshake(out, frame) {
-            true => Then::GoOn,
+            true => ServerAction::GoOn,
             false => break_it(frame, out),
         });
         let client = connect(options.operation_timeout(timeout)).await;
@@ -126,7 +127,7 @@ async fn retries_of_reads_end_at_the_deadline() {
 async fn a_stalled_server_holds_no_call_past_its_deadline() {
     let options = serve(|frame, out| {
         handshake(out, frame);
-        Then::GoOn
+        ServerAction::GoOn
     });
     let peer = format!("127.0.0.1:{}", options.port);
     let timeout = Duration::from_millis(100);
@@ -163,7 +164,7 @@ async fn a_handshake_that_stalls_ends_at_the_deadline() {
             if crate::support::opcode(frame) != stall_at {
                 assert!(handshake(out, frame));
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         let options = options.connect_timeout(timeout).operation_timeout(timeout);
         (stall_at, tokio::spawn(Client::connect(options)))
@@ -184,7 +185,7 @@ async fn a_silent_connection_is_replaced() {
         if !handshake(out, frame) && connections > 1 {
             answer(out, frame, Status::Success, b"\0\0\0\0", b"fresh");
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     // Nothing is going to happen but the passing of time.
@@ -237,14 +238,14 @@ async fn floods_of_server_requests_are_skipped() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         for revision in 0..50_000 {
             let version = ConfigVersion { epoch: 1, revision };
             write_clustermap_notification(out, b"default", version, b"", 0);
         }
         answer(out, frame, Status::Success, b"\0\0\0\0", b"after the flood");
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let document = client.get(client.default_collection(), b"k").await.unwrap().expect("a hit");
@@ -273,7 +274,7 @@ async fn floods_of_answers_end_the_connection() {
             if !handshake(out, frame) {
                 answer(out, frame, Status::Success, b"\0\0\0\0", b"calm");
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         serve_one(&mut stream, &script);
     });
@@ -286,7 +287,7 @@ async fn floods_of_answers_end_the_connection() {
 async fn values_over_the_limit_are_not_sent() {
     let options = serve(|frame, out| {
         assert!(handshake(out, frame), "nothing but the handshake is sent");
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let value = Bytes::from(vec![0; VALUE_BYTES_MAX + 1]);
@@ -306,7 +307,7 @@ async fn values_over_the_limit_are_not_sent() {
 async fn senseless_answers_fail_their_operation_only() {
     let options = serve(|frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         match crate::support::opcode(frame) {
             Opcode::Increment => answer(out, frame, Status::Success, &[], b"short"),
@@ -324,7 +325,7 @@ async fn senseless_answers_fail_their_operation_only() {
                 write_response(out, &parts);
             }
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let peer = format!("at 127.0.0.1:{}: protocol error", options.port);
     let client = connect(options).await;

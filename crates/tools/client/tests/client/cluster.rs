@@ -17,8 +17,8 @@ use oribi_protocol::response::{ResponseParts, write_clustermap_notification, wri
 use oribi_protocol::status::Status;
 
 use crate::support::{
-    Then, answer, bind, cluster_map_of, handshake, key_per_vbucket, opcode, options_for, serve,
-    serve_on, serve_streams,
+    ServerAction, answer, bind, cluster_map_of, handshake, key_per_vbucket, opcode, options_for,
+    serve, serve_on, serve_streams,
 };
 
 async fn connect(options: ConnectOptions) -> Client {
@@ -48,7 +48,7 @@ impl Map {
 }
 
 impl ScriptedNode {
-    fn serve(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Then {
+    fn serve(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> ServerAction {
         let map = self.map.lock().expect("no test panics with it");
         match opcode(frame) {
             Opcode::GetClusterConfig => {
@@ -66,7 +66,7 @@ impl ScriptedNode {
             }
             _ => assert!(handshake(out, frame)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     }
 }
 
@@ -234,7 +234,7 @@ async fn nodes_come_and_go_with_the_map() {
                 }
                 _ => assert!(handshake(out, frame)),
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         crate::support::serve_one(&mut stream, &script);
         let sender = sender.lock().expect("no panic").take();
@@ -244,7 +244,7 @@ async fn nodes_come_and_go_with_the_map() {
         if !handshake(out, frame) {
             answer(out, frame, Status::Success, b"\0\0\0\0", b"new");
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options_for(old_port)).await;
     assert_eq!(read(&client, b"k").await, "new");
@@ -274,7 +274,7 @@ async fn no_seed_is_asked_after_a_refusal() {
             Opcode::SaslAuth => answer(out, frame, Status::AuthError, &[], b""),
             _ => assert!(handshake(out, frame)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let untouched = serve(|_, _| panic!("nobody comes here"));
     let options = refusing.seed(untouched.host, untouched.port);
@@ -302,7 +302,7 @@ async fn announced_maps_are_fetched() {
             }
             _ => assert!(handshake(out, frame)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     nodes.map.lock().expect("no panic").ports = vec![port];
     let client = connect(options_for(port)).await;
@@ -333,7 +333,7 @@ async fn a_key_keeps_its_connection() {
                 log.lock().expect("no panic").push((frame.key.to_vec(), number));
                 answer(out, frame, Status::Success, &[], b"");
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         crate::support::serve_one(&mut stream, &script);
     });
@@ -372,11 +372,11 @@ async fn operations_outlive_their_nodes_place_in_the_map() {
             match opcode(frame) {
                 Opcode::GetClusterConfig => {
                     answer(out, frame, Status::Success, &[], &cluster_map_of(1, &[port], &[0]));
-                    return Then::HandOver;
+                    return ServerAction::HandOver;
                 }
                 _ => assert!(handshake(out, frame)),
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         crate::support::serve_one(&mut stream, &script);
         let mut request = [0; 24 + 2];
@@ -401,7 +401,7 @@ async fn operations_outlive_their_nodes_place_in_the_map() {
         if !handshake(out, frame) {
             answer(out, frame, Status::Success, b"", b"other");
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options_for(port)).await;
     let collection = client.default_collection();
@@ -425,11 +425,11 @@ async fn any_node_stands_in_for_one_that_is_gone() {
                 Opcode::GetClusterConfig => {
                     let map = cluster_map_of(1, &[port, other_port], &[0, 1]);
                     answer(out, frame, Status::Success, &[], &map);
-                    return Then::Close;
+                    return ServerAction::Close;
                 }
                 _ => assert!(handshake(out, frame)),
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         crate::support::serve_one(&mut stream, &script);
     });
@@ -439,7 +439,7 @@ async fn any_node_stands_in_for_one_that_is_gone() {
             let id = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9];
             answer(out, frame, Status::Success, &id, b"");
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options_for(port)).await;
     server.join().expect("the first node ends");
@@ -450,7 +450,7 @@ async fn any_node_stands_in_for_one_that_is_gone() {
 /// A node dies without a word. Whoever waits for it goes to the one that takes its place in the
 /// map, long before the operation's own patience ends: reads, and writes that were not sent.
 #[tokio::test]
-async fn what_waits_for_a_dead_node_goes_to_its_successor() {
+async fn requests_of_a_dead_node_go_to_its_successor() {
     let (listener, port) = bind();
     let (dead_listener, dead_port) = bind();
     drop(dead_listener);
@@ -469,7 +469,7 @@ async fn what_waits_for_a_dead_node_goes_to_its_successor() {
             Opcode::Set => answer(out, frame, Status::Success, b"", b""),
             _ => assert!(handshake(out, frame)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let patience = Duration::from_secs(600);
     let client = connect(options_for(port).operation_timeout(patience)).await;
@@ -498,7 +498,7 @@ async fn a_stale_node_does_not_hide_the_newer_map() {
             Opcode::Get => answer(out, frame, Status::NotMyVbucket, &[], b""),
             _ => assert!(handshake(out, frame)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     serve_on(ahead, move |frame, out| {
         match opcode(frame) {
@@ -508,7 +508,7 @@ async fn a_stale_node_does_not_hide_the_newer_map() {
             Opcode::Get => answer(out, frame, Status::Success, b"\0\0\0\0", b"ahead"),
             _ => assert!(handshake(out, frame)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let keys = key_per_vbucket(2);
     // Neither a node that is connected already nor one that is not may be passed over.

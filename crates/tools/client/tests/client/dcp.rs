@@ -21,7 +21,7 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, RevSeqno, VbUuid, Vbid};
 
 use crate::support::{
-    Then, answer, bind, cluster_map, handshake, opcode, options_for, serve, serve_streams,
+    ServerAction, answer, bind, cluster_map, handshake, opcode, options_for, serve, serve_streams,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -125,7 +125,7 @@ async fn changes_come_with_names_and_the_stream_ends() {
             }
             _ => assert!(prepare(frame, out)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let until_now = DcpStreamOptions::new().until_now(true);
@@ -156,19 +156,19 @@ async fn a_stream_goes_on_where_the_application_is() {
     let options = serve(move |frame, out| {
         if opcode(frame) != Opcode::DcpStreamReq {
             assert!(prepare(frame, out));
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         let (request, stream) = accept(frame, out);
         if stream.vbid == Vbid(1) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         let mut requests = seen.lock().unwrap();
         requests.push(request);
         mark(out, stream, request.start.0, 9);
         mutate(out, stream, request.start.0 + 2, b"x");
         match requests.len() {
-            1 | 2 => Then::Close,
-            _ => Then::GoOn,
+            1 | 2 => ServerAction::Close,
+            _ => ServerAction::GoOn,
         }
     });
     let client = connect(options).await;
@@ -287,7 +287,7 @@ async fn a_protocol_error_reconnects_and_repeats() {
     let options = serve(move |frame, out| {
         if opcode(frame) != Opcode::DcpStreamReq {
             assert!(prepare(frame, out));
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         let (request, stream) = accept(frame, out);
         if stream.vbid == Vbid(0) {
@@ -296,7 +296,7 @@ async fn a_protocol_error_reconnects_and_repeats() {
             mark(out, stream, 0, 5);
             mutate(out, stream, if requests == 1 { 6 } else { 5 }, b"x");
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let mut changes = client.dcp_stream(&DcpStreamOptions::new()).await.expect("a stream");
@@ -314,7 +314,7 @@ async fn a_stream_that_cannot_be_is_an_error() {
                 opcode if opcode == refused => answer(out, frame, status, &[], b""),
                 _ => assert!(prepare(frame, out)),
             }
-            Then::GoOn
+            ServerAction::GoOn
         })
     };
     let client = connect(refusing(Opcode::DcpOpen, Status::NotSupported)).await;

@@ -12,7 +12,9 @@ use oribi_protocol::response::{MutationTokenExtras, ResponseParts, write_respons
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, Datatype, RevSeqno, Seqno, VbUuid, Vbid};
 
-use crate::support::{Then, answer, answer_with_cas, handshake, handshake_with, opcode, serve};
+use crate::support::{
+    ServerAction, answer, answer_with_cas, handshake, handshake_with, opcode, serve,
+};
 
 async fn connect(options: ConnectOptions) -> Client {
     Client::connect(options).await.expect("the handshake succeeds")
@@ -22,7 +24,7 @@ async fn connect(options: ConnectOptions) -> Client {
 async fn reads_locks_and_meta() {
     let options = serve(|frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         assert_eq!(frame.key[0], 0, "the default collection's prefix");
         match (opcode(frame), &frame.key[1..]) {
@@ -56,7 +58,7 @@ async fn reads_locks_and_meta() {
             }
             other => panic!("unexpected {other:?}"),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let default = client.default_collection();
@@ -106,7 +108,7 @@ async fn observes_what_is_persisted() {
             }
             _ => assert!(handshake(out, frame)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let write = WriteOptions::default();
@@ -128,7 +130,7 @@ async fn the_manifest_lists_collections() {
                 {"name":"shop","uid":"8","collections":[{"name":"carts","uid":"9"}]}]}"#;
             answer(out, frame, Status::Success, &[], json);
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let manifest = connect(options).await.collections_manifest().await.unwrap();
     let names: Vec<_> = manifest
@@ -143,7 +145,7 @@ async fn the_manifest_lists_collections() {
 async fn parts_of_documents_are_read_and_changed() {
     let options = serve(|frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         match (opcode(frame), &frame.key[1..]) {
             (_, b"missing") => answer(out, frame, Status::KeyEnoent, &[], b""),
@@ -167,7 +169,7 @@ async fn parts_of_documents_are_read_and_changed() {
             (Opcode::SubdocGet, _) => answer(out, frame, Status::NotSupported, &[], b""),
             other => panic!("unexpected {other:?}"),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let default = client.default_collection();
@@ -203,7 +205,7 @@ fn storing_server(features: &'static [Feature]) -> ConnectOptions {
     let mut stored = (Vec::new(), 0);
     let options = serve(move |frame, out| {
         if handshake_with(out, frame, features) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         match opcode(frame) {
             Opcode::Set => {
@@ -221,7 +223,7 @@ fn storing_server(features: &'static [Feature]) -> ConnectOptions {
                 write_response(out, &parts);
             }
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     options.snappy(true)
 }

@@ -14,7 +14,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 
 use crate::support::{
-    Then, answer, bind, handshake, opcode, options_for, serve, serve_streams, shake_hands,
+    ServerAction, answer, bind, handshake, opcode, options_for, serve, serve_streams, shake_hands,
 };
 
 async fn connect(options: ConnectOptions) -> Client {
@@ -30,13 +30,13 @@ fn closing_server(closes: usize) -> (ConnectOptions, Arc<AtomicUsize>) {
             counted.fetch_add(1, Ordering::SeqCst);
         }
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         if counted.load(Ordering::SeqCst) <= closes {
-            return Then::Close;
+            return ServerAction::Close;
         }
         answer(out, frame, Status::Success, b"\0\0\0\0", b"back");
-        Then::GoOn
+        ServerAction::GoOn
     });
     (options, connections)
 }
@@ -108,7 +108,7 @@ async fn writes_that_were_never_sent_are_repeated() {
                 carried_out.lock().expect("no panic").push(frame.value.len());
                 answer(out, frame, Status::Success, &[], b"");
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         crate::support::serve_one(&mut stream, &script);
     });
@@ -176,11 +176,11 @@ async fn revoked_authentication_ends_reconnecting() {
         let is_authentication = opcode(frame) == Opcode::SaslAuth;
         if is_authentication && counted.fetch_add(1, Ordering::SeqCst) > 0 {
             answer(out, frame, Status::AuthError, &[], b"");
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         match handshake(out, frame) {
-            true => Then::GoOn,
-            false => Then::Close,
+            true => ServerAction::GoOn,
+            false => ServerAction::Close,
         }
     });
     let client = Arc::new(connect(options).await);
@@ -262,7 +262,7 @@ async fn operations_wait_for_a_server_that_comes_back() {
         if !handshake(out, frame) {
             answer(out, frame, Status::Success, b"\0\0\0\0", b"back");
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let document = waiting.await.expect("no panic").unwrap().expect("a hit");
     assert_eq!(document.value, "back");
@@ -296,15 +296,15 @@ async fn answers_find_their_requests_over_many_connections() {
     let mut requests = 0;
     let options = serve(move |frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         requests += 1;
         answer(out, frame, Status::Success, b"\0\0\0\0", &frame.key[1..]);
         if requests % 400 == 0 {
             out.truncate(out.len() - 2);
-            return Then::Close;
+            return ServerAction::Close;
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = Arc::new(connect(options).await);
     let readers = (0..8).map(|reader| {

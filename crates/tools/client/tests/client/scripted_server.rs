@@ -16,7 +16,7 @@ use oribi_protocol::response::{
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DurabilityLevel, ManifestUid, Seqno, VbUuid};
 
-use crate::support::{Then, answer, cluster_map, handshake, handshake_with, opcode, serve};
+use crate::support::{ServerAction, answer, cluster_map, handshake, handshake_with, opcode, serve};
 
 async fn connect(options: ConnectOptions) -> Client {
     Client::connect(options).await.expect("the handshake succeeds")
@@ -26,7 +26,7 @@ async fn connect(options: ConnectOptions) -> Client {
 async fn reads_and_writes_documents() {
     let options = serve(|frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         match opcode(frame) {
             Opcode::Get if frame.key == b"\x00missing" => {
@@ -49,7 +49,7 @@ async fn reads_and_writes_documents() {
             Opcode::Increment => answer(out, frame, Status::Success, &[], &8u64.to_be_bytes()),
             other => panic!("unexpected {other:?}"),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let collection = client.default_collection();
@@ -81,7 +81,7 @@ async fn large_values_go_and_come_whole() {
     let mut stored = Vec::new();
     let options = serve(move |frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         match opcode(frame) {
             Opcode::Set => {
@@ -90,7 +90,7 @@ async fn large_values_go_and_come_whole() {
             }
             _ => answer(out, frame, Status::Success, b"\0\0\0\0", &stored),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let collection = client.default_collection();
@@ -110,7 +110,7 @@ async fn a_pipeline_keeps_order() {
     let mut held: Vec<Vec<u8>> = Vec::new();
     let options = serve(move |frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         let mut one = Vec::new();
         let parts = ResponseParts {
@@ -122,7 +122,7 @@ async fn a_pipeline_keeps_order() {
         if held.len() == 100 {
             held.drain(..).rev().for_each(|one| out.extend_from_slice(&one));
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let mut pipeline =
@@ -164,7 +164,7 @@ async fn fetches_the_map_again_when_a_vbucket_is_not_there() {
             Opcode::Get => answer(out, frame, Status::Success, b"\0\0\0\0", b"here"),
             _ => assert!(handshake(out, frame)),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let key = b"123456789";
@@ -179,7 +179,7 @@ async fn looks_a_dropped_collection_up_again() {
     let mut id = 8;
     let options = serve(move |frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         match opcode(frame) {
             Opcode::CollectionsGetId if frame.value == b"shop.orders" => {
@@ -201,7 +201,7 @@ async fn looks_a_dropped_collection_up_again() {
             }
             other => panic!("unexpected {other:?}"),
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let collection = client.collection("shop.orders").await.unwrap();
@@ -219,7 +219,7 @@ async fn temporary_failures_are_retried() {
     let mut failures = 3;
     let options = serve(move |frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         if failures > 0 {
             failures -= 1;
@@ -227,7 +227,7 @@ async fn temporary_failures_are_retried() {
         } else {
             answer(out, frame, Status::Success, &[], b"");
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     client.touch(client.default_collection(), b"k", 1).await.unwrap();
@@ -239,7 +239,7 @@ async fn late_answers_are_dropped() {
     let mut late = Vec::new();
     let options = serve(move |frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         if late.is_empty() {
             answer(&mut late, frame, Status::Success, b"\0\0\0\0", b"late");
@@ -247,7 +247,7 @@ async fn late_answers_are_dropped() {
             out.append(&mut late);
             answer(out, frame, Status::Success, b"\0\0\0\0", b"in time");
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let options = options.operation_timeout(Duration::from_millis(200));
     let client = connect(options).await;
@@ -262,11 +262,11 @@ async fn late_answers_are_dropped() {
 async fn streams_statistics() {
     let options = serve(|frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         if frame.key == b"nothing" {
             answer(out, frame, Status::KeyEnoent, &[], b"");
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         for (name, value) in [("curr_items", "5"), ("empty", ""), ("", "")] {
             let parts = ResponseParts {
@@ -276,7 +276,7 @@ async fn streams_statistics() {
             };
             write_response(out, &parts);
         }
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let stats = client.stats("").await.unwrap();
@@ -291,7 +291,7 @@ async fn streams_statistics() {
 async fn says_what_the_server_does_not_offer() {
     let options = serve(|frame, out| {
         assert!(handshake_with(out, frame, &[Feature::Json, Feature::SelectBucket]));
-        Then::GoOn
+        ServerAction::GoOn
     });
     let client = connect(options).await;
     let error = client.collection("a.b").await.unwrap_err();
@@ -319,7 +319,7 @@ async fn an_impostor_is_refused() {
                 }
                 _ => assert!(handshake(out, frame)),
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         let options = options.mechanism(Mechanism::ScramSha512);
         let error = Client::connect(options).await.err().expect("refused");
@@ -340,7 +340,7 @@ async fn refusals_of_the_handshake_keep_their_meaning() {
             } else {
                 assert!(handshake(out, frame));
             }
-            Then::GoOn
+            ServerAction::GoOn
         });
         let error = Client::connect(options).await.err().expect("refused");
         assert_eq!(error.to_string(), text);

@@ -20,7 +20,7 @@ use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
 /// The server's action after a request.
-pub enum Then {
+pub enum ServerAction {
     /// Sends what was appended so far, once no whole request is waiting.
     GoOn,
     /// Sends what was appended and closes.
@@ -44,7 +44,7 @@ pub fn options_for(port: u16) -> ConnectOptions {
 /// Starts a server on a free port and returns options that lead to it.
 pub fn serve<F>(script: F) -> ConnectOptions
 where
-    F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then + Send + 'static,
+    F: FnMut(&Frame<'_>, &mut Vec<u8>) -> ServerAction + Send + 'static,
 {
     let (listener, port) = bind();
     serve_on(listener, script);
@@ -54,7 +54,7 @@ where
 /// Starts a server on a listener.
 pub fn serve_on<F>(listener: TcpListener, script: F)
 where
-    F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then + Send + 'static,
+    F: FnMut(&Frame<'_>, &mut Vec<u8>) -> ServerAction + Send + 'static,
 {
     let script = Arc::new(Mutex::new(script));
     serve_streams(listener, move |mut stream, _| serve_one(&mut stream, &*script));
@@ -78,13 +78,13 @@ where
 /// Answers requests until the peer or the script ends the connection.
 pub fn serve_one<F>(stream: &mut TcpStream, script: &Mutex<F>)
 where
-    F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then,
+    F: FnMut(&Frame<'_>, &mut Vec<u8>) -> ServerAction,
 {
     let mut received = Vec::new();
     let mut block = vec![0; 1 << 16];
     loop {
         let mut answers = Vec::new();
-        let mut after = Then::GoOn;
+        let mut after = ServerAction::GoOn;
         let mut consumed_bytes = 0;
         while let Ok(DecodedFrame::Complete { frame, consumed }) =
             frame::decode(&received[consumed_bytes..])
@@ -92,15 +92,15 @@ where
             let mut script = script.lock().expect("no script panics and goes on");
             after = script(&frame, &mut answers);
             consumed_bytes += consumed;
-            if !matches!(after, Then::GoOn) {
+            if !matches!(after, ServerAction::GoOn) {
                 break;
             }
         }
         received.drain(..consumed_bytes);
-        if stream.write_all(&answers).is_err() || matches!(after, Then::Close) {
+        if stream.write_all(&answers).is_err() || matches!(after, ServerAction::Close) {
             return;
         }
-        if matches!(after, Then::HandOver) {
+        if matches!(after, ServerAction::HandOver) {
             return;
         }
         match stream.read(&mut block) {
@@ -116,8 +116,8 @@ pub fn shake_hands(stream: &mut TcpStream) {
     let script = Mutex::new(|frame: &Frame<'_>, out: &mut Vec<u8>| {
         assert!(handshake(out, frame));
         match opcode(frame) {
-            Opcode::GetClusterConfig => Then::HandOver,
-            _ => Then::GoOn,
+            Opcode::GetClusterConfig => ServerAction::HandOver,
+            _ => ServerAction::GoOn,
         }
     });
     serve_one(stream, &script);
@@ -227,7 +227,7 @@ pub fn key_per_vbucket(vbuckets: u16) -> Vec<Vec<u8>> {
 pub fn serve_nothing() -> ConnectOptions {
     serve(|frame, out| {
         handshake(out, frame);
-        Then::GoOn
+        ServerAction::GoOn
     })
 }
 
@@ -238,7 +238,7 @@ pub fn serve_documents() -> ConnectOptions {
     let mut last_cas = 0;
     serve(move |frame, out| {
         if handshake(out, frame) {
-            return Then::GoOn;
+            return ServerAction::GoOn;
         }
         let known = documents.get(frame.key).cloned();
         match (opcode(frame), known) {
@@ -262,6 +262,6 @@ pub fn serve_documents() -> ConnectOptions {
             }
             _ => answer(out, frame, Status::KeyEnoent, &[], b""),
         }
-        Then::GoOn
+        ServerAction::GoOn
     })
 }

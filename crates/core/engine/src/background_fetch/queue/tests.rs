@@ -55,7 +55,7 @@ fn keys(batch: &FetchBatch) -> Vec<u16> {
 }
 
 #[test]
-fn who_comes_during_a_read_shares_it() {
+fn joins_a_read_in_progress() {
     let fixture = Fixture::new(2);
     fixture.ask(1, 10);
     let batch = fixture.take();
@@ -111,7 +111,7 @@ fn unread_documents_come_first_large_ones_alone() {
 /// Whatever is being read when all give up, its waiters were told then, and those that come
 /// afterwards are told by a later read.
 #[test]
-fn who_gives_up_is_told_once() {
+fn abandoned_fetch_is_answered_once() {
     for finding in [READY, KeyOutcome::Unread, KeyOutcome::Large] {
         let fixture = Fixture::new(2);
         (1..=3).for_each(|key| fixture.ask(key, u64::from(key)));

@@ -76,7 +76,7 @@ fn shrinking_a_block_returns_its_rest() {
 }
 
 #[test]
-fn what_is_kept_through_a_whole_period_is_unwanted() {
+fn blocks_unused_for_a_period_are_returned() {
     let mut kept = KeptBlocks::new();
     let first = keep(&mut kept, &[SHORT, LONG]);
     kept.end_period();

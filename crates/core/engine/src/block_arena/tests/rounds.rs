@@ -11,7 +11,7 @@ use super::super::chunk::{ArenaChunk, chunk_of};
 use super::super::class::Class;
 use super::super::magazine::Magazines;
 use super::super::pool::ChunkSurvey;
-use super::{Live, assert_empty, class};
+use super::{LiveBlock, assert_empty, class};
 
 fn is_marked(block: NonNull<u8>) -> bool {
     // SAFETY: (10) the tests ask about live blocks.
@@ -164,7 +164,7 @@ fn rounds_beside_threads_that_allocate_lose_nothing() {
         for thread in 0..THREADS {
             scope.spawn(move || {
                 let magazines = Magazines::new(arena);
-                let mut live: Vec<Live> = Vec::new();
+                let mut live: Vec<LiveBlock> = Vec::new();
                 let mut number = 77 + thread as u64;
                 let mut random = move |end: usize| {
                     number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -176,7 +176,7 @@ fn rounds_beside_threads_that_allocate_lose_nothing() {
                     if live.is_empty() || random(10) < if is_growing { 8 } else { 2 } {
                         let bytes = if random(2) == 0 { 576 } else { 48 + random(60_000) };
                         let mark = random(256) as u8;
-                        live.push(Live::fill(magazines.take(class(bytes)), bytes, mark));
+                        live.push(LiveBlock::fill(magazines.take(class(bytes)), bytes, mark));
                     } else {
                         let gone = live.swap_remove(random(live.len()));
                         gone.check();

@@ -53,7 +53,7 @@ fn an_overwrite_in_an_open_checkpoint_leaves_one_item() {
 /// The reader has what was queued up to its read. Were the open checkpoint still deduplicated
 /// behind it, the count of what remains would be off by one for each overwrite.
 #[test]
-fn what_was_read_is_deduplicated_no_more() {
+fn read_items_are_not_deduplicated() {
     let mut world = World::new();
     world.enqueue(1, false);
     world.read(0, limits(10));
@@ -147,7 +147,7 @@ fn a_cursor_that_keeps_up_is_not_dropped() {
 
 /// Without a cursor nothing is queued, but a queue that lost its last cursor is not forgotten.
 #[test]
-fn what_a_last_cursor_leaves_behind_is_expelled() {
+fn items_behind_the_last_cursor_are_expelled() {
     let mut world = World::new();
     (0..10).for_each(|key| world.enqueue(key, false));
     world.drop_reader(0);

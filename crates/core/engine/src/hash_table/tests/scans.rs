@@ -13,7 +13,7 @@ const STEPS: u64 = 400;
 const RUNS: std::ops::Range<u64> = 0x5ca_0000..0x5ca_0100;
 
 /// A table, the keys that it has, and a scan that is under way.
-struct Scanned {
+struct ScanModel {
     table: HashTable,
     keys: BTreeSet<u16>,
     cursor: ScanCursor,
@@ -26,9 +26,9 @@ struct Scanned {
     growths_at_begin: u64,
 }
 
-impl Scanned {
-    fn new(seed: u64) -> Scanned {
-        Scanned {
+impl ScanModel {
+    fn new(seed: u64) -> ScanModel {
+        ScanModel {
             table: HashTable::new(HashSeed::new(seed)),
             keys: BTreeSet::new(),
             cursor: ScanCursor::default(),
@@ -78,7 +78,7 @@ impl Scanned {
 /// A run of random steps; scans that it completed, and those that the table grew under.
 fn run(seed: u64) -> (usize, usize) {
     let mut random = SeededRandom::new(seed);
-    let mut scanned = Scanned::new(seed);
+    let mut scanned = ScanModel::new(seed);
     for _ in 0..STEPS {
         let key = random.below(2000) as u16;
         match random.below(20) {
@@ -100,7 +100,7 @@ fn run(seed: u64) -> (usize, usize) {
 /// Inserts up to `last`, taking one slice of one group after every `pace` inserts, and then to the
 /// end.
 fn scan_from(first: u16, pace: u16, last: u16) {
-    let mut scanned = Scanned::new(u64::from(first));
+    let mut scanned = ScanModel::new(u64::from(first));
     (0..first).for_each(|key| scanned.insert(key));
     scanned.unseen = scanned.keys.clone();
     for key in first..last {

@@ -131,7 +131,7 @@ fn a_tombstone_is_purged_after_its_last_stream() {
 }
 
 #[test]
-fn what_streams_have_passed_leaves_without_a_flusher() {
+fn items_passed_by_streams_go_without_a_flusher() {
     let fixture = Fixture::new(Storage::Memory);
     let stream = fixture.register(0);
     for number in 0..10 * STREAM_READ_ITEMS_MAX {

@@ -10,12 +10,12 @@ use oribi_types::{CollectionId, DocKey};
 use parking_lot::Mutex;
 
 use super::super::{NOW, VB, done, key, set};
-use super::{ALL, Fetched, Interrupted, load_all, node, nodes, value};
+use super::{ALL, FetchFlag, InterruptedStore, load_all, node, nodes, value};
 use crate::operations_by_vbid::OperationsByVbid;
 
 /// In the middle of the store's next call `one` loses the vbucket, `two` writes a new version of
 /// `name`, and `one` gets the vbucket back.
-fn interlude(store: &Interrupted, one: &Arc<Bucket>, two: Arc<Bucket>, name: &'static str) {
+fn interlude(store: &InterruptedStore, one: &Arc<Bucket>, two: Arc<Bucket>, name: &'static str) {
     let back = Arc::clone(one);
     store.next(move || {
         back.deactivate(VB);
@@ -32,7 +32,7 @@ fn interlude(store: &Interrupted, one: &Arc<Bucket>, two: Arc<Bucket>, name: &'s
 #[test]
 fn a_load_that_is_overtaken_brings_nothing_stale() {
     let medium = Arc::<SharedMedium>::default();
-    let store = Interrupted::on(&medium);
+    let store = InterruptedStore::on(&medium);
     let (one, two) = (node(store.clone()), node(Arc::new(SharedMemoryStore::on(medium))));
     one.take_over(&ALL).unwrap();
     for name in ["a", "b", "c"] {
@@ -53,7 +53,7 @@ fn a_load_that_is_overtaken_brings_nothing_stale() {
 #[test]
 fn a_fetch_that_is_overtaken_installs_nothing_stale() {
     let medium = Arc::<SharedMedium>::default();
-    let store = Interrupted::on(&medium);
+    let store = InterruptedStore::on(&medium);
     let (one, two) = (node(store.clone()), node(Arc::new(SharedMemoryStore::on(medium))));
     one.take_over(&ALL).unwrap();
     done(one.store(VB, key("k"), &set("old"), NOW));
@@ -61,7 +61,7 @@ fn a_fetch_that_is_overtaken_installs_nothing_stale() {
     one.deactivate(VB);
     one.take_over(&[VB]).unwrap();
     interlude(&store, &one, two, "k");
-    let fetched = Arc::new(Fetched::default());
+    let fetched = Arc::new(FetchFlag::default());
     let sink: Arc<dyn FetchSink> = fetched.clone();
     one.fetch(VB, key("k"), &sink, 1);
     assert_eq!(one.fetch_step(), 1);
@@ -87,7 +87,7 @@ fn create(bucket: &Bucket, name: &str) -> CollectionId {
 #[test]
 fn a_collection_created_during_a_load_keeps_documents() {
     let medium = Arc::<SharedMedium>::default();
-    let store = Interrupted::on(&medium);
+    let store = InterruptedStore::on(&medium);
     let bucket = node(store.clone());
     bucket.take_over(&ALL).unwrap();
     done(bucket.store(VB, key("k"), &set("1"), NOW));
@@ -101,7 +101,7 @@ fn a_collection_created_during_a_load_keeps_documents() {
         *made_meanwhile.lock() = Some(collection);
         let new = DocKey { collection, key: b"k" };
         // For all that is known while it loads the document may be in the store.
-        let sink: Arc<dyn FetchSink> = Arc::new(Fetched::default());
+        let sink: Arc<dyn FetchSink> = Arc::new(FetchFlag::default());
         writer.fetch(VB, new, &sink, 1);
         assert_eq!(writer.fetch_step(), 1);
         done(writer.store(VB, new, &set("kept"), NOW));

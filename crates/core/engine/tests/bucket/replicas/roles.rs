@@ -19,9 +19,9 @@ use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, done, key, open, set};
 
 #[derive(Default)]
-struct Waits(Mutex<Vec<(u64, PersistOutcome)>>);
+struct WaitResults(Mutex<Vec<(u64, PersistOutcome)>>);
 
-impl PersistenceSink for Waits {
+impl PersistenceSink for WaitResults {
     fn persisted(&self, token: u64, outcome: PersistOutcome) {
         self.0.lock().push((token, outcome));
     }
@@ -199,7 +199,7 @@ fn a_demotion_ends_waits_as_ambiguous() {
     let bucket = over_a_store();
     let vbucket = bucket.vbucket(VB).expect("it exists");
     let pending = bucket.context(NOW).pending(true);
-    let waits = Arc::new(Waits::default());
+    let waits = Arc::new(WaitResults::default());
     let sink: Arc<dyn PersistenceSink> = Arc::clone(&waits) as _;
     let write = |name, token| {
         let written = done(vbucket.store(&pending, key(name), &set("1")));

@@ -12,7 +12,7 @@ use oribi_storage::MemoryStore;
 use oribi_types::{Seqno, VbUuid};
 
 use super::super::{NOW, config, entropy};
-use super::{Heard, Woken, backfill, from, take_run_of, write};
+use super::{StreamContents, WakeCount, backfill, from, take_run_of, write};
 
 /// The filter has taken note of the end when the snapshot is announced, so the event must come.
 #[test]
@@ -30,9 +30,9 @@ fn a_stream_ends_with_its_last_collection() {
         bucket.update_manifest(&create).expect("a new collection");
         let id = bucket.manifest().scopes()[0].collections[1].id;
         let request = from(0, VbUuid(0), StreamFilter::Collections(vec![id]));
-        let sink = Arc::<Woken>::default();
+        let sink = Arc::<WakeCount>::default();
         let mut stream = bucket.open_stream(&request, sink, 1).expect("it opens");
-        let mut heard = Heard::default();
+        let mut heard = StreamContents::default();
         heard.read(&mut stream);
         backfill(&bucket);
         heard.read(&mut stream);
@@ -52,14 +52,15 @@ fn a_stream_ends_with_its_last_collection() {
 
 /// A stream that has heard of five documents, and of a snapshot of 700 more that begins behind
 /// them. The queue has no memory for more.
-fn in_a_long_snapshot() -> (Arc<Bucket>, VbucketDcpStream, Heard) {
+fn in_a_long_snapshot() -> (Arc<Bucket>, VbucketDcpStream, StreamContents) {
     let config = BucketConfig { memory_quota_bytes: 4 << 20, ..config() };
     let store = Arc::new(MemoryStore::new());
     let bucket = Bucket::open(config, store, entropy(), true).expect("the bucket opens");
     write(&bucket, 0..5, "old");
     let request = from(0, VbUuid(0), StreamFilter::All);
-    let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
-    let mut heard = Heard::default();
+    let mut stream =
+        bucket.open_stream(&request, Arc::<WakeCount>::default(), 1).expect("it opens");
+    let mut heard = StreamContents::default();
     heard.read(&mut stream);
     assert_eq!(heard.snapshots, [(Seqno(0), Seqno(5))]);
     write(&bucket, 0..700, &"x".repeat(1000));
@@ -99,7 +100,7 @@ fn a_snapshot_cut_by_memory_recovery_is_sent_again() {
         true
     };
     bucket.backfill_step(&keep_up, &|| NOW).expect("the store is sound");
-    keep_up(BackfillPause { idle: 0, others_wait: false });
+    keep_up(BackfillPause { idle: 0, has_waiters: false });
     assert_eq!(stream.borrow().stats().cursors_dropped, 1);
     let heard = heard.into_inner();
     let again = [(Seqno(5), Seqno(705)), (Seqno(705), Seqno(707))];
@@ -116,20 +117,21 @@ fn a_stream_that_is_cut_at_its_end_sends_the_rest() {
     let bucket = bucket.expect("the bucket opens");
     write(&bucket, 0..700, &"x".repeat(1000));
     let request = StreamRequest { end: Seqno(3), ..from(0, VbUuid(0), StreamFilter::All) };
-    let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
+    let mut stream =
+        bucket.open_stream(&request, Arc::<WakeCount>::default(), 1).expect("it opens");
     assert!(matches!(stream.next(), StreamStep::Snapshot(long) if long.end == Seqno(700)));
     assert_eq!(take_run_of(&mut stream, 3), [1, 2, 3]);
     bucket.flush_step().expect("the store is sound");
     assert_eq!(bucket.recover_checkpoints_step().cursors_dropped, 1);
-    let heard = Heard { seqno: 3, ..Heard::default() };
+    let heard = StreamContents { seqno: 3, ..StreamContents::default() };
     let (stream, heard) = (RefCell::new(stream), RefCell::new(heard));
     let keep_up = |_| {
         heard.borrow_mut().read(&mut stream.borrow_mut());
         true
     };
-    keep_up(BackfillPause { idle: 0, others_wait: false });
+    keep_up(BackfillPause { idle: 0, has_waiters: false });
     bucket.backfill_step(&keep_up, &|| NOW).expect("the store is sound");
-    keep_up(BackfillPause { idle: 0, others_wait: false });
+    keep_up(BackfillPause { idle: 0, has_waiters: false });
     let heard = heard.into_inner();
     assert_eq!((heard.end, heard.seqno), (Some(StreamEndReason::Ok), 700));
     assert_eq!(heard.snapshots, [(Seqno(0), Seqno(700))]);

@@ -6,17 +6,17 @@ use oribi_engine::dcp::{StreamFilter, VbucketDcpStream};
 use oribi_types::VbUuid;
 use parking_lot::Mutex;
 
-use super::{Heard, Woken, backfill, from};
+use super::{StreamContents, WakeCount, backfill, from};
 use crate::operations_by_vbid::OperationsByVbid;
-use crate::ownership::{ALL, Interrupted, load_all, node};
+use crate::ownership::{ALL, InterruptedStore, load_all, node};
 use crate::{NOW, VB, done, key, set};
 
-type OpenStream = (VbucketDcpStream, Heard);
+type OpenStream = (VbucketDcpStream, StreamContents);
 
 // Invariant: A stream that opens during a flush shows nothing of before, and reaches its end.
 #[test]
 fn a_stream_shows_nothing_that_a_flush_removes() {
-    let store = Interrupted::on(&Arc::default());
+    let store = InterruptedStore::on(&Arc::default());
     let bucket = node(store.clone());
     bucket.take_over(&ALL).unwrap();
     load_all(&bucket);
@@ -26,8 +26,8 @@ fn a_stream_shows_nothing_that_a_flush_removes() {
     let (opened, other) = (Arc::clone(&kept), Arc::clone(&bucket));
     store.before_drop(VB, move || {
         let request = from(0, VbUuid(0), StreamFilter::All);
-        let mut stream = other.open_stream(&request, Arc::<Woken>::default(), 1).unwrap();
-        let mut heard = Heard::default();
+        let mut stream = other.open_stream(&request, Arc::<WakeCount>::default(), 1).unwrap();
+        let mut heard = StreamContents::default();
         heard.read(&mut stream);
         backfill(&other);
         heard.read(&mut stream);

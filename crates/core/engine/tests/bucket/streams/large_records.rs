@@ -8,7 +8,7 @@ use oribi_engine::dcp::{StreamFilter, StreamStep};
 use oribi_engine::{Bucket, MemoryGrant, MemoryRequest, ReaderMemory};
 use oribi_types::VbUuid;
 
-use super::{Heard, Woken, from, over_a_store, write};
+use super::{StreamContents, WakeCount, from, over_a_store, write};
 use crate::NOW;
 
 const LARGE: usize = 300 << 10;
@@ -75,9 +75,9 @@ fn with_large(grants_max: usize) -> (Arc<Bucket>, Arc<TestMemory>) {
 fn a_large_record_is_read_when_memory_is_granted() {
     let (bucket, memory) = with_large(0);
     let request = from(0, VbUuid(0), StreamFilter::All);
-    let sink = Arc::<Woken>::default();
+    let sink = Arc::<WakeCount>::default();
     let stream = RefCell::new(bucket.open_stream(&request, sink, 1).expect("it opens"));
-    let heard = RefCell::new(Heard::default());
+    let heard = RefCell::new(StreamContents::default());
     let read = || heard.borrow_mut().read(&mut stream.borrow_mut());
     read();
     let check_copy = || {
@@ -110,11 +110,11 @@ fn a_large_record_is_read_when_memory_is_granted() {
 fn a_record_that_is_given_up_is_read_again() {
     let (bucket, memory) = with_large(1);
     let request = from(0, VbUuid(0), StreamFilter::All);
-    let stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
+    let stream = bucket.open_stream(&request, Arc::<WakeCount>::default(), 1).expect("it opens");
     let stream = RefCell::new(stream);
     assert!(matches!(stream.borrow_mut().next(), StreamStep::Idle));
     let gives_up = Cell::new(true);
-    let heard = RefCell::new(Heard::default());
+    let heard = RefCell::new(StreamContents::default());
     let turn = || {
         let mut stream = stream.borrow_mut();
         if gives_up.get() && stream.holds_granted() {

@@ -152,7 +152,7 @@ fn a_copy_under_load_is_one_moment_of_all_logs() {
     std::thread::scope(|scope| {
         scope.spawn(|| write_numbered(&store, &durable, &is_over));
         // The writer ends also when an assertion fails.
-        let _end = Ends(&is_over);
+        let _end = EndGuard(&is_over);
         for round in 0..20 {
             let to = scratch.path().join(format!("copy-{round}"));
             let least = durable.load(Ordering::Acquire);
@@ -167,9 +167,9 @@ fn a_copy_under_load_is_one_moment_of_all_logs() {
 }
 
 /// Sets the flag when it is dropped.
-struct Ends<'f>(&'f AtomicBool);
+struct EndGuard<'f>(&'f AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

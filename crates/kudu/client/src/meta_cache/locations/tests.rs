@@ -47,7 +47,7 @@ fn tablets_and_the_gaps_between_them_are_found() {
 }
 
 #[test]
-fn what_a_full_answer_leaves_out_stays_unknown() {
+fn tablets_not_in_a_full_answer_stay_unknown() {
     let now = Instant::now();
     let mut locations = TableLocations::default();
     locations.absorb(b"c", 2, vec![located("1", "b", "d"), located("2", "d", "h")], later(now));

@@ -140,7 +140,7 @@ fn no_token_is_offered_to_an_unverified_server() {
 }
 
 #[test]
-fn what_was_not_offered_is_refused() {
+fn mechanisms_not_offered_are_rejected() {
     for kind in [AuthenticationType::Certificate(EmptyPb {}), AuthenticationType::Jwt(EmptyPb {})] {
         let mut negotiation = Negotiation::new(offer(TlsOffer::None));
         let mut answer = features(&[]);

@@ -27,7 +27,7 @@ fn batch() -> ScanBatch {
 
 /// The fields are in another order than the columns, and one column is left out.
 #[derive(Debug, PartialEq, KuduRow)]
-struct Borrowed<'a> {
+struct BorrowedRow<'a> {
     #[kudu(column = "c2")]
     raw: &'a [u8],
     #[kudu(column = "c1")]
@@ -37,7 +37,7 @@ struct Borrowed<'a> {
 }
 
 #[derive(Debug, PartialEq, KuduRow)]
-struct Owned<T> {
+struct OwnedRow<T> {
     c0: T,
     c1: Option<String>,
     c3: Option<i32>,
@@ -46,28 +46,28 @@ struct Owned<T> {
 #[test]
 fn rows_are_structs_that_borrow_or_own() {
     let batch = batch();
-    let rows: Vec<Borrowed<'_>> = batch.rows_as().unwrap().map(Result::unwrap).collect();
+    let rows: Vec<BorrowedRow<'_>> = batch.rows_as().unwrap().map(Result::unwrap).collect();
     assert_eq!(
         rows,
         [
-            Borrowed { raw: b"\xff", text: Some("one"), id: 1 },
-            Borrowed { raw: b"", text: None, id: 2 }
+            BorrowedRow { raw: b"\xff", text: Some("one"), id: 1 },
+            BorrowedRow { raw: b"", text: None, id: 2 }
         ]
     );
-    let rows: Vec<Owned<i128>> = batch.rows_as().unwrap().map(Result::unwrap).collect();
+    let rows: Vec<OwnedRow<i128>> = batch.rows_as().unwrap().map(Result::unwrap).collect();
     drop(batch);
-    assert_eq!(rows[0], Owned { c0: 1, c1: Some("one".to_owned()), c3: None });
-    assert_eq!(rows[1], Owned { c0: 2, c1: None, c3: Some(9) });
+    assert_eq!(rows[0], OwnedRow { c0: 1, c1: Some("one".to_owned()), c3: None });
+    assert_eq!(rows[1], OwnedRow { c0: 2, c1: None, c3: Some(9) });
 }
 
 #[derive(Debug, KuduRow)]
-struct Missing {
+struct MissingColumn {
     c0: i64,
     c4: i64,
 }
 
 #[derive(Debug, KuduRow)]
-struct NotAnOption {
+struct RequiredColumn {
     c0: i64,
     c1: String,
 }
@@ -80,9 +80,9 @@ struct WrongType {
 #[test]
 fn an_unfit_struct_is_rejected_by_column_name() {
     let batch = batch();
-    let missing = batch.rows_as::<Missing>().err();
+    let missing = batch.rows_as::<MissingColumn>().err();
     assert_eq!(missing, Some(ScanError::UnknownColumn { column: "c4".to_owned() }));
-    let mut rows = batch.rows_as::<NotAnOption>().unwrap();
+    let mut rows = batch.rows_as::<RequiredColumn>().unwrap();
     let first = rows.next().unwrap().unwrap();
     assert_eq!((first.c0, first.c1.as_str()), (1, "one"));
     assert_eq!(rows.next().unwrap().unwrap_err().to_string(), "column \"c1\": the cell is NULL");
@@ -92,6 +92,6 @@ fn an_unfit_struct_is_rejected_by_column_name() {
         "column \"c1\": a column of type STRING cannot be read as f64"
     );
     assert!(rows.next().unwrap().unwrap().c1.is_none(), "NULL is of every type");
-    let unread = Missing { c0: 0, c4: 0 };
+    let unread = MissingColumn { c0: 0, c4: 0 };
     assert_eq!(unread.c0, unread.c4);
 }

@@ -147,7 +147,7 @@ async fn an_answer_that_answers_something_else_is_refused() {
 /// Whoever opens the table again forgets its gaps, also between an answer and the look at it. The
 /// client took that for an answer that says nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_forget_meanwhile_is_asked_for_again() {
+async fn tablets_dropped_by_others_are_looked_up_again() {
     let (_master, table) = table().await;
     let is_over = Arc::new(AtomicBool::new(false));
     let (other, stop) = (table.clone(), Arc::clone(&is_over));

@@ -6,7 +6,7 @@ use oribi_kudu::{
 };
 use std::ops::Bound;
 
-use super::{Owned, all_rows, connect, every_type_table, loadgen, numbers_table};
+use super::{OwnedCell, all_rows, connect, every_type_table, loadgen, numbers_table};
 
 // Compat (Apache Kudu): point look-ups
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn every_row_is_found_by_its_key_and_no_other() {
     let rows = all_rows(table.scan().build().unwrap()).await;
     assert_eq!(rows.len(), 600);
     for row in &rows {
-        let (Owned::Number(id), Owned::Bytes(name)) = (&row[0], &row[1]) else {
+        let (OwnedCell::Number(id), OwnedCell::Bytes(name)) = (&row[0], &row[1]) else {
             panic!("{row:?} is no row")
         };
         let (id, name) = (*id as i32, std::str::from_utf8(name).unwrap());
@@ -27,8 +27,8 @@ async fn every_row_is_found_by_its_key_and_no_other() {
             .await
             .unwrap()
             .expect("it was scanned");
-        let cells: Vec<Owned> = (0..row.len())
-            .map(|column| Owned::from(found.get::<Value<'_>>(column).unwrap()))
+        let cells: Vec<OwnedCell> = (0..row.len())
+            .map(|column| OwnedCell::from(found.get::<Value<'_>>(column).unwrap()))
             .collect();
         assert_eq!(&cells, row);
         let absent = format!("{name}\0");
@@ -44,18 +44,17 @@ async fn many_lookups_come_back_in_the_order_of_their_keys() {
     let table = numbers_table(&client, "pipelined").await;
     loadgen(cluster, "pipelined", 2000);
     let keys = table.scan().columns(["key"]).build().unwrap();
-    let present: Vec<i64> =
-        all_rows(keys)
-            .await
-            .iter()
-            .map(|row| {
-                if let Owned::Number(key) = row[0] {
-                    key as i64
-                } else {
-                    panic!("a key is a number")
-                }
-            })
-            .collect();
+    let present: Vec<i64> = all_rows(keys)
+        .await
+        .iter()
+        .map(|row| {
+            if let OwnedCell::Number(key) = row[0] {
+                key as i64
+            } else {
+                panic!("a key is a number")
+            }
+        })
+        .collect();
     let lookup = table
         .point_lookup()
         .columns(["int_val", "key"])

@@ -6,7 +6,7 @@ use oribi_kudu::{
     Error, Operand, Predicate, ReadMode, ReplicaSelection, ScanError, TabletServerErrorCode,
 };
 
-use super::{Owned, all_rows, connect, loadgen, numbers_table, sorted};
+use super::{OwnedCell, all_rows, connect, loadgen, numbers_table, sorted};
 
 #[tokio::test]
 async fn a_limit_holds_over_all_tablets_and_batches() {
@@ -36,14 +36,15 @@ async fn bounds_of_the_key_are_inclusive_then_exclusive() {
     let table = numbers_table(&client, "bounded").await;
     loadgen(cluster, "bounded", 1000);
     let all = sorted(all_rows(table.scan().build().unwrap()).await);
-    let key = |row: &Vec<Owned>| match row[0] {
-        Owned::Number(key) => key,
+    let key = |row: &Vec<OwnedCell>| match row[0] {
+        OwnedCell::Number(key) => key,
         _ => unreachable!("the key is a number"),
     };
     for (lower, upper) in [(100, 200), (0, 1), (5, 5), (-7, 3), (990, i64::MAX)] {
         let rows =
             all_rows(table.scan().lower_bound([lower]).upper_bound([upper]).build().unwrap()).await;
-        let inside = |row: &&Vec<Owned>| (i128::from(lower)..i128::from(upper)).contains(&key(row));
+        let inside =
+            |row: &&Vec<OwnedCell>| (i128::from(lower)..i128::from(upper)).contains(&key(row));
         assert_eq!(
             sorted(rows),
             all.iter().filter(inside).cloned().collect::<Vec<_>>(),

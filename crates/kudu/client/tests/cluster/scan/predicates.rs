@@ -4,39 +4,39 @@ use std::cmp::Ordering;
 
 use oribi_kudu::{Layout, Operand, Predicate, Table};
 
-use super::{Owned, all_rows, connect, every_type_table, loadgen, sorted};
+use super::{OwnedCell, all_rows, connect, every_type_table, loadgen, sorted};
 
 /// How two values of one column compare; `None` if either is NULL.
-fn compare(cell: &Owned, value: &Owned) -> Option<Ordering> {
+fn compare(cell: &OwnedCell, value: &OwnedCell) -> Option<Ordering> {
     match (cell, value) {
-        (Owned::Number(cell), Owned::Number(value)) => Some(cell.cmp(value)),
-        (Owned::Float(cell), Owned::Float(value)) => cell.partial_cmp(value),
-        (Owned::Double(cell), Owned::Double(value)) => cell.partial_cmp(value),
-        (Owned::Bool(cell), Owned::Bool(value)) => Some(cell.cmp(value)),
-        (Owned::Bytes(cell), Owned::Bytes(value)) => Some(cell.cmp(value)),
+        (OwnedCell::Number(cell), OwnedCell::Number(value)) => Some(cell.cmp(value)),
+        (OwnedCell::Float(cell), OwnedCell::Float(value)) => cell.partial_cmp(value),
+        (OwnedCell::Double(cell), OwnedCell::Double(value)) => cell.partial_cmp(value),
+        (OwnedCell::Bool(cell), OwnedCell::Bool(value)) => Some(cell.cmp(value)),
+        (OwnedCell::Bytes(cell), OwnedCell::Bytes(value)) => Some(cell.cmp(value)),
         _ => None,
     }
 }
 
-fn operand(value: &Owned) -> Operand {
+fn operand(value: &OwnedCell) -> Operand {
     match value {
-        Owned::Null => panic!("NULL is compared with nothing"),
-        Owned::Number(value) => Operand::from(*value),
-        Owned::Float(value) => Operand::from(*value),
-        Owned::Double(value) => Operand::from(*value),
-        Owned::Bool(value) => Operand::from(*value),
-        Owned::Bytes(value) => Operand::from(value.clone()),
+        OwnedCell::Null => panic!("NULL is compared with nothing"),
+        OwnedCell::Number(value) => Operand::from(*value),
+        OwnedCell::Float(value) => Operand::from(*value),
+        OwnedCell::Double(value) => Operand::from(*value),
+        OwnedCell::Bool(value) => Operand::from(*value),
+        OwnedCell::Bytes(value) => Operand::from(value.clone()),
     }
 }
 
 /// Scans with a predicate and compares with the rows that it should let through.
 async fn check(
     table: &Table,
-    all: &[Vec<Owned>],
+    all: &[Vec<OwnedCell>],
     predicate: Predicate,
-    holds: impl Fn(&Vec<Owned>) -> bool,
+    holds: impl Fn(&Vec<OwnedCell>) -> bool,
 ) -> usize {
-    let expected: Vec<Vec<Owned>> = all.iter().filter(|row| holds(row)).cloned().collect();
+    let expected: Vec<Vec<OwnedCell>> = all.iter().filter(|row| holds(row)).cloned().collect();
     for layout in [Layout::Rowwise, Layout::Columnar] {
         let scanner = table.scan().filter(predicate.clone()).layout(layout).build().unwrap();
         assert_eq!(sorted(all_rows(scanner).await), expected, "{predicate:?}");
@@ -58,7 +58,7 @@ async fn comparisons_of_every_type_select_the_right_rows() {
         let name = column.name();
         for value in [&all[0][at], &all[all.len() / 2][at]] {
             let is = |wanted: fn(Ordering) -> bool| {
-                move |row: &Vec<Owned>| compare(&row[at], value).is_some_and(wanted)
+                move |row: &Vec<OwnedCell>| compare(&row[at], value).is_some_and(wanted)
             };
             let through = [
                 check(&table, &all, Predicate::equal(name, operand(value)), is(Ordering::is_eq))
@@ -97,7 +97,7 @@ async fn lists_and_ranges_let_the_right_rows_through() {
     for (at, column) in table.schema().columns().iter().enumerate() {
         let name = column.name();
         let (one, other) = (&all[3][at], &all[70][at]);
-        let is_one = |row: &Vec<Owned>| [one, other].contains(&&row[at]);
+        let is_one = |row: &Vec<OwnedCell>| [one, other].contains(&&row[at]);
         let list = Predicate::in_list(name, [one, other, one].map(operand));
         assert!(check(&table, &all, list, is_one).await > 0);
         let (low, high) = if compare(one, other) == Some(Ordering::Greater) {
@@ -105,7 +105,7 @@ async fn lists_and_ranges_let_the_right_rows_through() {
         } else {
             (one, other)
         };
-        let inside = |row: &Vec<Owned>| {
+        let inside = |row: &Vec<OwnedCell>| {
             compare(&row[at], low).is_some_and(Ordering::is_ge)
                 && compare(&row[at], high).is_some_and(Ordering::is_lt)
         };
@@ -132,6 +132,6 @@ async fn conditions_about_null_and_contradictions() {
         .filter(Predicate::greater("id", 10))
         .filter(Predicate::less_or_equal("id", 20));
     let between =
-        all.iter().filter(|row| matches!(row[0], Owned::Number(id) if id > 10 && id <= 20));
+        all.iter().filter(|row| matches!(row[0], OwnedCell::Number(id) if id > 10 && id <= 20));
     assert_eq!(sorted(all_rows(both.build().unwrap()).await), between.cloned().collect::<Vec<_>>());
 }

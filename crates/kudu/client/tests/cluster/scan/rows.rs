@@ -2,18 +2,18 @@
 
 use oribi_kudu::{Layout, ReadMode, Value};
 
-use super::{Owned, all_rows, connect, every_type_table, loadgen, numbers_table, sorted};
+use super::{OwnedCell, all_rows, connect, every_type_table, loadgen, numbers_table, sorted};
 
 /// The load generator's rows, in a table of key, number and text.
-fn generated(seed: i64, row: i64) -> Vec<Owned> {
+fn generated(seed: i64, row: i64) -> Vec<OwnedCell> {
     let mut text = format!("{}.", seed + 2 * row + 1);
     while text.len() < 32 {
         text.push('x');
     }
     vec![
-        Owned::Number((seed + row).into()),
-        Owned::Number((seed + 2 * row).into()),
-        Owned::Bytes(text.into_bytes()),
+        OwnedCell::Number((seed + row).into()),
+        OwnedCell::Number((seed + 2 * row).into()),
+        OwnedCell::Bytes(text.into_bytes()),
     ]
 }
 
@@ -23,7 +23,7 @@ async fn load_generator_rows_return_in_both_layouts() {
     let table = numbers_table(&client, "generated").await;
     loadgen(cluster, "generated", 5000);
     let span = 5000 * 3;
-    let expected: Vec<Vec<Owned>> =
+    let expected: Vec<Vec<OwnedCell>> =
         (0..2).flat_map(|thread| (0..5000).map(move |row| generated(thread * span, row))).collect();
     // The seed of the second thread is its share of keys; whether that counts columns is the tool's
     // business.
@@ -40,12 +40,12 @@ async fn load_generator_rows_return_in_both_layouts() {
 }
 
 /// One row in the words of `kudu table scan`, for the types whose words are not in doubt.
-fn in_words_of_the_tool(columns: &[&str], row: &[Owned]) -> String {
+fn in_words_of_the_tool(columns: &[&str], row: &[OwnedCell]) -> String {
     let words = columns.iter().zip(row).map(|(column, value)| match value {
-        Owned::Null => format!("{column}=NULL"),
-        Owned::Number(value) => format!("{column}={value}"),
-        Owned::Bool(value) => format!("{column}={value}"),
-        Owned::Bytes(value) => format!("{column}={:?}", String::from_utf8_lossy(value)),
+        OwnedCell::Null => format!("{column}=NULL"),
+        OwnedCell::Number(value) => format!("{column}={value}"),
+        OwnedCell::Bool(value) => format!("{column}={value}"),
+        OwnedCell::Bytes(value) => format!("{column}={:?}", String::from_utf8_lossy(value)),
         other => panic!("{other:?} is not compared"),
     });
     format!("({})", words.collect::<Vec<_>>().join(", "))

@@ -3,7 +3,7 @@
 
 use oribi_kudu::{Layout, Predicate, ReadMode, Session, SessionOptions, Table, Value};
 
-use super::{Owned, all_rows, connect, every_type_table, sorted};
+use super::{OwnedCell, all_rows, connect, every_type_table, sorted};
 
 /// The values of row `id` behind its key; every third cell that can be NULL is.
 fn values<'t>(id: i32, text: &'t str) -> Vec<Value<'t>> {
@@ -32,7 +32,7 @@ fn values<'t>(id: i32, text: &'t str) -> Vec<Value<'t>> {
 }
 
 /// Writes rows with a session, and returns them.
-async fn write(table: &Table, rows: i32) -> Vec<Vec<Owned>> {
+async fn write(table: &Table, rows: i32) -> Vec<Vec<OwnedCell>> {
     let mut session = Session::new(table, SessionOptions::default());
     let mut written = Vec::new();
     for id in 0..rows {
@@ -45,7 +45,7 @@ async fn write(table: &Table, rows: i32) -> Vec<Vec<Owned>> {
             row.set(column, *value).unwrap();
         }
         row.apply().await.unwrap();
-        written.push(cells.into_iter().map(Owned::from).collect());
+        written.push(cells.into_iter().map(OwnedCell::from).collect());
     }
     session.flush().await.unwrap();
     assert_eq!(session.take_errors().len(), 0);
@@ -82,7 +82,7 @@ async fn predicates_do_not_let_null_through() {
         table.schema().columns().iter().enumerate().filter(|(_, column)| column.is_nullable())
     {
         let name = column.name();
-        let nulls = written.iter().filter(|row| row[at] == Owned::Null).count() as u64;
+        let nulls = written.iter().filter(|row| row[at] == OwnedCell::Null).count() as u64;
         assert!(nulls > 0, "{name} has NULLs");
         let count = |predicate| table.scan().filter(predicate).count();
         assert_eq!(count(Predicate::is_null(name)).await.unwrap(), nulls);
@@ -90,7 +90,7 @@ async fn predicates_do_not_let_null_through() {
     }
     let below = written
         .iter()
-        .filter(|row| matches!(row[4], Owned::Number(value) if value < 50_000_000))
+        .filter(|row| matches!(row[4], OwnedCell::Number(value) if value < 50_000_000))
         .count();
     assert_eq!(
         table.scan().filter(Predicate::less("i64", 50_000_000_i64)).count().await.unwrap(),

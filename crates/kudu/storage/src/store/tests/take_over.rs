@@ -151,9 +151,9 @@ fn a_tablet_without_the_epoch_fences_nothing() {
 }
 
 /// A lease on everything, for as long as the test lasts.
-struct Leased;
+struct UnboundedLease;
 
-impl Ownership for Leased {
+impl Ownership for UnboundedLease {
     fn owns(&self, _: Vbid) -> bool {
         true
     }
@@ -161,7 +161,7 @@ impl Ownership for Leased {
 
 fn open_leased(cluster: &KuduCluster, bucket: &str) -> KuduStore {
     let store = open_only(cluster, bucket);
-    store.set_ownership(Arc::new(Leased));
+    store.set_ownership(Arc::new(UnboundedLease));
     store
 }
 
@@ -282,7 +282,7 @@ fn with_leases_a_late_write_is_in_state_or_found() {
     for round in 0..2 * ROUNDS {
         let mut given_up = Vec::new();
         let (begun, last) = race(&cluster, &format!("leases{round}"), |new| {
-            new.set_ownership(Arc::new(Leased));
+            new.set_ownership(Arc::new(UnboundedLease));
             let mut states = Vec::new();
             let ready = &mut |_: &[Vbid], part| states = part;
             given_up = new.take_over(&all(), ready).unwrap();

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_invalid() {
+    fn malformed_requests_are_invalid() {
         for json in [
             "",
             "[]",

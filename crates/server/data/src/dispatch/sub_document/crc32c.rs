@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_cut_does_not_matter() {
+    fn the_place_of_a_cut_does_not_matter() {
         let bytes: Vec<u8> = (0..100).map(|n| (n * 37) as u8).collect();
         let whole = crc32c(&[&bytes]);
         for cut in 0..bytes.len() {

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_wrote_is_never_a_placeholder() {
+    fn client_values_are_never_placeholders() {
         let forged = b"0xC000000000000000 V0000000 S000000000000001";
         let made = Placeholders::first_absent(
             &request(&mut Vec::new(), &[(XATTR, "x", b"1")]),

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_asks_for_the_checksum_pays_for_it() {
+    fn the_checksum_is_computed_only_on_request() {
         // Regression: all of `$document` was made, including the checksum, for each path that
         // begins with it.
         let document = document();

@@ -277,7 +277,7 @@ fn all_of(id: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn scans_show_documents_to_those_who_may_read_them() {
+fn scans_show_only_readable_documents() {
     let mut client = client_with(&["read-write:default/shop/orders"]);
     let orders = id(&client, "shop", "orders");
     about(&mut client, Opcode::Set, orders, &SET_EXTRAS, b"1");

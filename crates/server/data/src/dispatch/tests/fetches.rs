@@ -261,7 +261,7 @@ fn an_endless_fetch_times_out_its_result_is_ignored() {
 }
 
 #[test]
-fn what_is_evicted_again_and_again_is_given_up() {
+fn repeated_eviction_ends_the_fetch() {
     for codes in [&MODERN[..], &ORDERED[..]] {
         let mut client = client(codes);
         evicted(&mut client, &[b"k"]);

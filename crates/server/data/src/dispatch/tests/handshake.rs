@@ -140,7 +140,7 @@ fn without_xerror_lack_of_access_ends_the_connection() {
 }
 
 #[test]
-fn nothing_but_the_handshake_before_authentication() {
+fn only_the_handshake_precedes_authentication() {
     let mut client = Client::legacy();
     client.hello(&[7, 8]);
     let select = RequestParts { key: b"default", ..request(Opcode::SelectBucket) };

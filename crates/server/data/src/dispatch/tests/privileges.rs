@@ -20,7 +20,7 @@ use Privilege::{
 
 /// Who may send an opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Needs {
+enum RequiredRight {
     /// Any client, before authentication too.
     Nothing,
     Authentication,
@@ -35,9 +35,11 @@ enum Needs {
     Some(&'static [Privilege]),
 }
 
-fn needs(opcode: Opcode) -> Option<Needs> {
-    use Needs::{Administration, Authentication, Bucket, Key, Nothing, Some as Within, Whole};
+fn needs(opcode: Opcode) -> Option<RequiredRight> {
     use Opcode as Op;
+    use RequiredRight::{
+        Administration, Authentication, Bucket, Key, Nothing, Some as Within, Whole,
+    };
     Some(match opcode {
         Op::Hello | Op::GetErrorMap | Op::SaslListMechs | Op::SaslAuth | Op::SaslStep => Nothing,
         Op::Noop | Op::Version | Op::Quit | Op::Quitq => Nothing,
@@ -87,7 +89,8 @@ fn frame(code: u8) -> Vec<u8> {
         frame[1] = code;
         return frame;
     };
-    let has_key = !matches!(needs(opcode), None | Some(Needs::Some(_) | Needs::Whole(_)));
+    let has_key =
+        !matches!(needs(opcode), None | Some(RequiredRight::Some(_) | RequiredRight::Whole(_)));
     let key: &[u8] = match opcode {
         Opcode::CollectionsGetId => b"_default.key",
         _ if has_key => b"key",
@@ -221,7 +224,7 @@ fn before_authentication() {
         hello(&mut harness);
         let expected = match Opcode::from_u8(code).map(needs) {
             None => Some(Status::UnknownCommand),
-            Some(Some(Needs::Nothing)) => None,
+            Some(Some(RequiredRight::Nothing)) => None,
             Some(_) => Some(Status::Eaccess),
         };
         assert_eq!(refusal(&mut harness, code), expected, "0x{code:02x}");
@@ -242,8 +245,10 @@ fn without_a_bucket() {
                 Some(None) => refused_unserved(code),
                 // The bucket `key` that this request selects does not exist.
                 _ if code == Opcode::SelectBucket as u8 => Some(Status::Eaccess),
-                Some(Some(Needs::Nothing | Needs::Authentication)) => None,
-                Some(Some(Needs::Administration)) => (!rights.admin).then_some(Status::Eaccess),
+                Some(Some(RequiredRight::Nothing | RequiredRight::Authentication)) => None,
+                Some(Some(RequiredRight::Administration)) => {
+                    (!rights.admin).then_some(Status::Eaccess)
+                }
                 Some(Some(_)) => Some(Status::NoBucket),
             };
             assert_eq!(refusal(&mut harness, code), expected, "0x{code:02x} as {}", rights.role);
@@ -287,16 +292,26 @@ fn expected_of(rights: &Rights, code: u8) -> Option<Status> {
         None => refused_unserved(code),
         Some(_) if code == Opcode::SelectBucket as u8 => Some(Status::Eaccess),
         // The collection `key` that this request looks up does not exist.
-        Some(Needs::Bucket) if code == Opcode::CollectionsGetId as u8 => {
+        Some(RequiredRight::Bucket) if code == Opcode::CollectionsGetId as u8 => {
             Some(Status::UnknownCollection)
                 .filter(|_| !rights.in_default.is_empty() || !rights.everywhere.is_empty())
         }
-        Some(Needs::Nothing | Needs::Authentication | Needs::Bucket) => None,
-        Some(Needs::Administration) => unless(rights.admin),
-        Some(Needs::Whole(needed)) => unless(rights.everywhere.holds(PrivilegeSet::of(needed))),
-        Some(Needs::Some(needed)) => unless(rights.somewhere.holds(PrivilegeSet::of(needed))),
-        Some(Needs::Key(_)) if rights.in_default.is_empty() => Some(Status::UnknownCollection),
-        Some(Needs::Key(needed)) => unless(rights.in_default.holds(PrivilegeSet::of(needed))),
+        Some(RequiredRight::Nothing | RequiredRight::Authentication | RequiredRight::Bucket) => {
+            None
+        }
+        Some(RequiredRight::Administration) => unless(rights.admin),
+        Some(RequiredRight::Whole(needed)) => {
+            unless(rights.everywhere.holds(PrivilegeSet::of(needed)))
+        }
+        Some(RequiredRight::Some(needed)) => {
+            unless(rights.somewhere.holds(PrivilegeSet::of(needed)))
+        }
+        Some(RequiredRight::Key(_)) if rights.in_default.is_empty() => {
+            Some(Status::UnknownCollection)
+        }
+        Some(RequiredRight::Key(needed)) => {
+            unless(rights.in_default.holds(PrivilegeSet::of(needed)))
+        }
     }
 }
 

@@ -509,7 +509,7 @@ fn scans_are_cancelled_and_limited() {
 }
 
 #[test]
-fn what_cannot_be_scanned_is_refused() {
+fn impossible_scans_are_rejected() {
     let keys = keys(1);
     let mut client = client_with(&keys);
     let request = json!({"range": {}}).to_string();

@@ -299,7 +299,7 @@ fn attributes_are_what_a_document_may_have() {
 }
 
 #[test]
-fn what_is_refused_says_why() {
+fn rejections_name_the_reason() {
     let mut client = Client::modern();
     let bad = block(&[("x", b"nope")]);
     let low = Meta { rev: 0, ..META };

@@ -35,7 +35,7 @@ fn a_repeated_follow_changes_nothing() {
 }
 
 #[test]
-fn nothing_enters_a_copy_after_stop() {
+fn no_change_enters_a_copy_after_stop() {
     let (links, bucket) = (ReplicationLinks::default(), bucket());
     let uuid = bucket.bucket().config().uuid.clone();
     for vbid in [1, 2, 5] {

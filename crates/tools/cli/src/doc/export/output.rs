@@ -130,7 +130,7 @@ mod tests {
 
     /// A link to a device counts as the device: replacing it would leave a file in its place.
     #[test]
-    fn what_is_no_file_is_not_replaced() {
+    fn special_files_are_not_replaced() {
         let scratch = tempfile::tempdir().unwrap();
         let link = scratch.path().join("null");
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();

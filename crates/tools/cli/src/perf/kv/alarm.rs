@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_run_while_it_waits() {
+    async fn other_tasks_run_while_it_waits() {
         let mut alarm = Alarm::new().expect("a file descriptor is free");
         let mut turns = 0_u32;
         let others = async {

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_early_and_nothing_is_forgotten() {
+    fn operations_are_due_on_time_and_all_of_them() {
         let mut schedule = Schedule::new(3, 0, 1);
         assert_eq!(schedule.take_due(0), Some(0));
         assert_eq!(schedule.take_due(333_333_332), None);

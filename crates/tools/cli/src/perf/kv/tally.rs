@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_a_run_a_failure() {
+    fn failed_runs_are_recognised() {
         let good =
             KvCounts { gets: 5, hits: 5, sets: 2, stored: 1, given_up: 1, ..KvCounts::default() };
         assert_eq!((good.problems(false), good.succeeded()), (0, 6));

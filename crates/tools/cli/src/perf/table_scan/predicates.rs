@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_refused() {
+    fn malformed_conditions_are_rejected() {
         let nested = format!("{}[\"NULL\",\"text\"]{}", "[\"AND\",".repeat(20), "]".repeat(20));
         for text in [
             "[",

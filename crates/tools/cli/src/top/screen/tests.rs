@@ -26,7 +26,7 @@ fn drawn(model: &TopModel, width: u16, height: u16) -> Vec<String> {
 }
 
 #[test]
-fn everything_is_on_one_screen() {
+fn all_figures_fit_on_one_screen() {
     let lines = drawn(&model(), 120, 24);
     let expected = [
         "db:11210  1.6.0-oribi  up 62 minutes  connections 12  in 1.91 MiB/s  out 38.15 MiB/s",

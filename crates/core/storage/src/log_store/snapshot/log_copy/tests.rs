@@ -132,7 +132,7 @@ fn a_segment_of_the_same_name_is_another_one() {
 /// A frame that was noted and then cut off is not joined with what is written in its place. The
 /// zeros after a noted frame may be cut off.
 #[test]
-fn what_was_noted_must_still_be_there() {
+fn noted_files_must_still_exist() {
     for (cut, is_copied) in [(0, true), (8, false), (5000, false)] {
         let mut scene = Scene::new();
         scene.write(6000);

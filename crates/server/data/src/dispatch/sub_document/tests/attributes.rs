@@ -97,7 +97,7 @@ fn changes_of_the_body_leave_them() {
 }
 
 #[test]
-fn those_of_evicted_documents_are_fetched_first() {
+fn evicted_attributes_are_fetched_first() {
     let store = Arc::new(MemoryStore::new());
     let harness = ConnectionHarness::evicting(store, EvictionPolicy::Value, 16);
     let mut client = Client::on(harness, &MODERN);

@@ -253,7 +253,7 @@ fn a_look_up_compares_its_cas() {
 }
 
 #[test]
-fn documents_are_made_as_asked() {
+fn documents_are_created_as_requested() {
     let mut client = Client::modern();
     let upsert = [(SubdocDictUpsert, 0, "a.b", "1")];
     assert_eq!(mutate(&mut client, &[], 0, &upsert).status, Status::KeyEnoent);
@@ -334,7 +334,7 @@ fn malformed_requests_leave_the_connection_usable() {
 }
 
 #[test]
-fn what_is_json_is_called_so() {
+fn json_values_get_the_json_datatype() {
     let ask = |client: &mut Client, opcode, path: &str, value: &str| {
         let reply = one(client, opcode, 0, path, value);
         assert_eq!(reply.status, Status::Success, "{opcode:?}");

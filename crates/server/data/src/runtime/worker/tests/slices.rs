@@ -34,15 +34,15 @@ use crate::runtime::mailbox::{AcceptedSocket, Mailbox};
 const LARGE_BYTES: usize = 3 << 20;
 
 /// A worker; the test controls turns and clock.
-pub(super) struct Turns {
+pub(super) struct TurnLog {
     pub(super) worker: WorkerLoop,
     bucket: Arc<BucketHandle>,
     events: Events,
     listener: TcpListener,
 }
 
-impl Turns {
-    pub(super) fn new() -> Turns {
+impl TurnLog {
+    pub(super) fn new() -> TurnLog {
         let store = Arc::new(MemoryStore::new());
         let users = UserStore::development().into();
         let (server, bucket) = in_memory_server(users, store, LIMITS, true, false);
@@ -52,7 +52,7 @@ impl Turns {
         env.now = Timestamp::from_unix_s(1_700_000_000);
         env.now_ms = 10_000;
         let (_, queue) = BlockingThreads::start().unwrap();
-        Turns {
+        TurnLog {
             worker: WorkerLoop::new(Poll::new().unwrap(), env, mailbox, queue),
             bucket,
             events: Events::with_capacity(16),
@@ -146,7 +146,7 @@ fn is_answered(client: &TcpStream) -> bool {
 // 1 MiB.
 #[test]
 fn slices_are_small_under_small_requests() {
-    let mut turns = Turns::new();
+    let mut turns = TurnLog::new();
     let (large, small) = (turns.connect(), turns.connect());
     assert_eq!(turns.slice_bytes(), LONE_TRANSFER_SLICE_BYTES);
 
@@ -169,7 +169,7 @@ fn slices_are_small_under_small_requests() {
 // Invariant: The end of an answer does not wait for slices of other connections.
 #[test]
 fn a_short_rest_moves_with_its_slice() {
-    let mut turns = Turns::new();
+    let mut turns = TurnLog::new();
     for slice in [LONE_TRANSFER_SLICE_BYTES, TRANSFER_SLICE_BYTES] {
         assert_eq!(turns.slice_bytes(), slice);
         assert_eq!(turns.worker.environment.transfer_bytes(0), 0);
@@ -187,7 +187,7 @@ fn a_short_rest_moves_with_its_slice() {
 // Invariant: The end of an answer does not wait for slices of other connections.
 #[test]
 fn an_answer_does_not_wait_for_the_values_of_others() {
-    let mut turns = Turns::new();
+    let mut turns = TurnLog::new();
     let clients = [turns.connect(), turns.connect()];
     let request = set(b"large", &vec![7; RECEIVE_IN_PLACE_BYTES_MIN]);
     for client in &clients {
@@ -209,7 +209,7 @@ fn an_answer_does_not_wait_for_the_values_of_others() {
 // Invariant: A worker serves small requests before it moves the next slice of a large value.
 #[test]
 fn small_requests_go_before_slices() {
-    let mut turns = Turns::new();
+    let mut turns = TurnLog::new();
     let (mut large, mut small) = (turns.connect(), [turns.connect(), turns.connect()]);
     assert_eq!(turns.exchange(&large, set(b"large", &vec![7; LARGE_BYTES])), 0);
     for client in &small {
@@ -234,7 +234,7 @@ fn small_requests_go_before_slices() {
 
 #[test]
 fn requests_precede_one_backfill_slice_per_turn() {
-    let mut turns = Turns::new();
+    let mut turns = TurnLog::new();
     let mut small = turns.connect();
     // Two and a half slices in each vbucket.
     let documents = CHANGES_PER_TURN * 5 / 2 * usize::from(HARNESS_VBUCKETS);

@@ -2,13 +2,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 
-use super::slices::Turns;
+use super::slices::TurnLog;
 use super::{read_frames, set};
 use crate::connection::close_reason::CloseReason;
 
 #[test]
 fn a_stale_turn_entry_is_not_the_next_connections() {
-    let mut turns = Turns::new();
+    let mut turns = TurnLog::new();
     let _gone = turns.connect();
     turns.worker.connections.close_all(&mut turns.worker.environment, CloseReason::ServerStopping);
     let mut client = turns.connect();

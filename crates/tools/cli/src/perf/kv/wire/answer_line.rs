@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_says_is_no_line() {
+    fn impossible_answers_are_no_line() {
         for line in [
             "",
             " ",

@@ -25,14 +25,14 @@ const ATTRIBUTES: [&str; 2] = ["user", "_sys"];
 const PADDING: &str = "long enough to be worth an eviction, as short values stay";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ToBody {
+enum BodyChange {
     Nothing,
     Upsert,
     Remove,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Named {
+enum CasMatch {
     None,
     Right,
     Wrong,
@@ -41,10 +41,10 @@ enum Named {
 #[derive(Clone, Debug)]
 struct Change {
     doc_flags: u8,
-    cas: Named,
+    cas: CasMatch,
     /// The attributes to write.
     attributes: [bool; 2],
-    body: ToBody,
+    body: BodyChange,
     expires: bool,
     user_flags: Option<u8>,
 }
@@ -105,20 +105,20 @@ fn outcome(before: Option<&Version>, change: &Change, number: u32) -> (Status, O
     let Some(does) = expected(change.doc_flags, Version::state(before)) else {
         return refused(Status::Einval);
     };
-    if change.doc_flags & ADD != 0 && change.cas != Named::None {
+    if change.doc_flags & ADD != 0 && change.cas != CasMatch::None {
         return refused(Status::Einval);
     }
     let base = match does {
         Miss => return refused(Status::KeyEnoent),
-        Make | Stage if change.cas != Named::None => return refused(Status::KeyEnoent),
+        Make | Stage if change.cas != CasMatch::None => return refused(Status::KeyEnoent),
         Exist => return refused(Status::KeyEexists),
         Make | Stage => Version::default(),
-        _ if change.cas == Named::Wrong => return refused(Status::KeyEexists),
+        _ if change.cas == CasMatch::Wrong => return refused(Status::KeyEexists),
         Alive => return refused(Status::SubdocCanOnlyReviveDeletedDocuments),
         _ => before.cloned().unwrap_or_default(),
     };
     let is_deleted = matches!(does, Stage | Amend);
-    if is_deleted && change.body != ToBody::Nothing {
+    if is_deleted && change.body != BodyChange::Nothing {
         return refused(Status::SubdocDeletedDocumentCantHaveValue);
     }
     let mut after = base;
@@ -131,8 +131,8 @@ fn outcome(before: Option<&Version>, change: &Change, number: u32) -> (Status, O
     after.flags = change.user_flags.map_or(after.flags, u32::from);
     after.expiry = (change.expires && !is_deleted).then_some(1);
     match (change.body, &mut after.body) {
-        (ToBody::Upsert, Some(body)) => body.number = Some(number),
-        (ToBody::Remove, _) => after.delete(),
+        (BodyChange::Upsert, Some(body)) => body.number = Some(number),
+        (BodyChange::Remove, _) => after.delete(),
         _ => {}
     }
     let status = if is_deleted { Status::SubdocSuccessDeleted } else { Status::Success };
@@ -202,10 +202,10 @@ impl World {
             .map(|(key, _)| (SubdocDictUpsert, XATTR | MAKE_PARENTS, *key, number.as_str()))
             .collect();
         match change.body {
-            ToBody::Upsert => specs.push((SubdocDictUpsert, 0, "n", &number)),
-            ToBody::Remove => specs.push((Delete, 0, "", "")),
-            ToBody::Nothing if specs.is_empty() => return,
-            ToBody::Nothing => {}
+            BodyChange::Upsert => specs.push((SubdocDictUpsert, 0, "n", &number)),
+            BodyChange::Remove => specs.push((Delete, 0, "", "")),
+            BodyChange::Nothing if specs.is_empty() => return,
+            BodyChange::Nothing => {}
         }
         let mut extras = Vec::new();
         if change.expires || change.user_flags.is_some() {
@@ -216,10 +216,10 @@ impl World {
         }
         extras.push(change.doc_flags);
         let cas = match change.cas {
-            Named::None => 0,
+            CasMatch::None => 0,
             // No document has the CAS 1, and for a missing document no CAS is right.
-            Named::Right => self.cas(key).unwrap_or(1),
-            Named::Wrong => 1,
+            CasMatch::Right => self.cas(key).unwrap_or(1),
+            CasMatch::Wrong => 1,
         };
         let before = self.versions.get(key);
         let (status, after) = outcome(before, change, self.number);
@@ -260,11 +260,11 @@ impl World {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let cas = prop_oneof![4 => Just(Named::None), 2 => Just(Named::Right), 1 => Just(Named::Wrong)];
+    let cas = prop_oneof![4 => Just(CasMatch::None), 2 => Just(CasMatch::Right), 1 => Just(CasMatch::Wrong)];
     let body = prop_oneof![
-        3 => Just(ToBody::Nothing),
-        3 => Just(ToBody::Upsert),
-        1 => Just(ToBody::Remove),
+        3 => Just(BodyChange::Nothing),
+        3 => Just(BodyChange::Upsert),
+        1 => Just(BodyChange::Remove),
     ];
     let user_flags = prop::option::of(any::<u8>());
     (0..0x20u8, cas, any::<[bool; 2]>(), body, any::<bool>(), user_flags).prop_map(
@@ -312,9 +312,9 @@ proptest! {
 fn an_insert_over_a_tombstone_would_be_noticed() {
     let staging = Change {
         doc_flags: ADD | ACCESS_DELETED | CREATE_AS_DELETED,
-        cas: Named::None,
+        cas: CasMatch::None,
         attributes: [true, true],
-        body: ToBody::Nothing,
+        body: BodyChange::Nothing,
         expires: false,
         user_flags: None,
     };
