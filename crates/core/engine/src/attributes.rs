@@ -51,6 +51,7 @@ pub(crate) fn with_attributes_of(new: &ItemRef, kept: Option<&ItemRef>, expiry: 
         datatype: datatype_with(attributes, body),
         ..ItemFields::default()
     };
+    debug_assert!(!new.is_evicted(), "a body that is written is in memory");
     NewItem::new(new.key(), fields, &[attributes, new.body()])
 }
 

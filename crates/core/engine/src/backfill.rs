@@ -56,7 +56,7 @@ pub struct BackfillPause {
     /// is woken, so their number says nothing about time.
     pub idle: u32,
     /// Streams wait to be served, of an owner that does not itself hold up the scan.
-    pub others_wait: bool,
+    pub has_waiters: bool,
 }
 
 /// Waits a little; false: the streams that hold up the scan are left behind.
@@ -287,8 +287,8 @@ impl Backfiller {
         let held = || self.in_inboxes.load(Ordering::Relaxed);
         let (mut idle, mut before) = (0, held());
         while before >= bounds.inboxes_bytes {
-            let others_wait = idle > 0 && self.others_wait(&self.owners_of_unread());
-            if !pace(BackfillPause { idle, others_wait }) {
+            let has_waiters = idle > 0 && self.has_waiters(&self.owners_of_unread());
+            if !pace(BackfillPause { idle, has_waiters }) {
                 self.leave_all_behind();
                 return held() < bounds.inboxes_bytes;
             }
@@ -300,7 +300,7 @@ impl Backfiller {
     }
 
     /// True when a stream waits whose owner is none of these.
-    fn others_wait(&self, owners: &[StreamOwner]) -> bool {
+    fn has_waiters(&self, owners: &[StreamOwner]) -> bool {
         let waiting = self.waiting.lock();
         let is_other = |job: &Job| !owners.contains(&job.inbox.owner());
         waiting.iter().any(|job| is_other(job) && !job.inbox.is_closed())
@@ -312,6 +312,7 @@ impl Backfiller {
         let mut owners: Vec<StreamOwner> = unread.map(|inbox| inbox.owner()).collect();
         owners.sort_unstable();
         owners.dedup();
+        debug_assert!(owners.is_sorted(), "owners are listed once");
         owners
     }
 

@@ -43,6 +43,7 @@ const TRIES: usize = 4;
 /// Pager steps that a step takes before it reads while memory is above the quota.
 const PAGER_STEPS_MAX: usize = 16;
 const _: () = assert!(TRIES > 1, "an overtaken record is read again");
+const _: () = assert!(LARGE_RECORD_BYTES <= BATCH_BYTES, "a batch holds a small record");
 
 /// How often a step that waits for its turn looks whether the bucket is about to stop.
 const TURN_LOOK: Duration = Duration::from_millis(100);
@@ -292,6 +293,7 @@ impl Fetcher {
         assert_eq!(keys.len(), readings.len(), "a reading for each key");
         let mut bytes = 0;
         let result = core.store().get_many(&keys, record_bytes_max, &mut |index, answer| {
+            debug_assert!(index < readings.len(), "an answer is to a key");
             readings[index].read = read_of(answer, &mut bytes);
             match bytes < BATCH_BYTES {
                 true => ControlFlow::Continue(()),
@@ -316,6 +318,7 @@ impl Fetcher {
             .iter()
             .filter(|reading| matches!(reading.read, Read::Done(_) | Read::Large))
             .count();
+        debug_assert!(read <= answered, "a record that was read is an answer");
         if record_bytes_max == LARGE_RECORD_BYTES {
             self.queue.adapt(read, bytes);
         }

@@ -255,6 +255,7 @@ impl CheckpointManager {
     /// A CAS for something that is no version: higher than all before it, and lower than all after.
     pub fn take_cas(&mut self, now: Timestamp) -> Cas {
         let (cas, _) = self.next_version(now);
+        assert!(cas.0 > self.max_cas, "CAS values ascend");
         self.max_cas = cas.0;
         cas
     }
@@ -269,14 +270,14 @@ impl CheckpointManager {
         rev: RevSeqno,
         now: Timestamp,
     ) -> EnqueueResult {
-        self.enqueue_given(new, previous, rev, None, now)
+        self.enqueue_with_cas(new, previous, rev, None, now)
     }
 
     /// As [`CheckpointManager::enqueue`], with a CAS that was assigned elsewhere. It may be lower
     /// than others before it; if it is higher than the clock, the CAS values after it count on from
     /// there.
     #[inline]
-    pub fn enqueue_given(
+    pub fn enqueue_with_cas(
         &mut self,
         mut new: NewItem,
         previous: Option<&ItemRef>,
@@ -354,6 +355,7 @@ impl CheckpointManager {
         );
         self.open_id += 1;
         self.open_has_pending = false;
+        assert!(self.open.start > self.high_seqno, "a new open checkpoint has no seqno");
         // The growth since the last report is no longer in the open checkpoint.
         self.report_from = 0;
         true
@@ -388,6 +390,7 @@ impl CheckpointManager {
     }
 
     fn orphan(&mut self, seqno: u64) {
+        debug_assert!(seqno <= self.high_seqno, "a version that is replaced was queued");
         if seqno < self.first_start() {
             return;
         }
@@ -398,6 +401,10 @@ impl CheckpointManager {
 
     /// First seqno of the oldest checkpoint.
     fn first_start(&self) -> u64 {
+        debug_assert!(
+            self.closed.front().is_none_or(|closed| closed.start < self.open.start),
+            "closed checkpoints precede the open one"
+        );
         self.closed.front().map_or(self.open.start, |closed| closed.start)
     }
 

@@ -15,6 +15,7 @@ use crate::vbucket::VBucket;
 
 /// An open checkpoint is worth closing if it has this share of the bytes to free.
 const BIG_CHECKPOINT_DIVISOR: usize = 64;
+const _: () = assert!(BIG_CHECKPOINT_DIVISOR > 0);
 
 /// Result of one step of recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,6 +41,7 @@ pub(crate) fn step(core: &Core) -> RecoveryReport {
         return report;
     }
     let target = quota.lower_mark_bytes();
+    debug_assert!(target <= before, "a queue under pressure is above the lower mark");
     let big = before.saturating_sub(target) as usize / BIG_CHECKPOINT_DIVISOR;
     for (_, vbucket) in &sizes {
         vbucket.close_big_checkpoint(big.max(1));
@@ -83,6 +85,7 @@ fn queue_sizes(core: &Core) -> Vec<(usize, &VBucket)> {
     let mut sizes: Vec<_> =
         core.vbuckets().iter().map(|vbucket| (vbucket.queue_bytes(), vbucket)).collect();
     sizes.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    debug_assert_eq!(sizes.len(), core.vbuckets().len(), "each vbucket has a queue");
     sizes
 }
 

@@ -52,6 +52,9 @@ const GROUPS_PER_HOLD: usize = 32;
 const GROUPS_PER_SLICE: usize = 2048;
 const _: () = assert!(GROUPS_PER_SLICE.is_multiple_of(GROUPS_PER_HOLD));
 const _: () = assert!(PAUSE_LAST_AT_BOUND.as_millis() < PAUSE_LAST.as_millis());
+const _: () = assert!(PAUSE_FIRST.as_millis() < PAUSE_LAST_AT_BOUND.as_millis());
+const _: () = assert!(LEISURE_FIRST.as_millis() < LEISURE_LAST.as_millis());
+const _: () = assert!(MOVED_AT_LEISURE < MOVED_UNDER_PRESSURE);
 
 static SOURCES: Mutex<Vec<Arc<Bucket>>> = Mutex::new(Vec::new());
 static STATE: Mutex<State> = Mutex::new(State::new());
@@ -79,6 +82,7 @@ pub(crate) fn leave(bucket: &Bucket) {
     }
     let mut sources = SOURCES.lock();
     sources.retain(is_other);
+    debug_assert!(sources.iter().all(is_other), "a bucket leaves compaction once");
     if sources.is_empty() {
         // No pager is left to continue with the round, or to look after kept memory.
         drop(sources);

@@ -163,6 +163,10 @@ impl VbucketDcpStream {
                     return StreamStep::Snapshot(marker);
                 }
                 StreamTurn::Change => {
+                    debug_assert!(
+                        self.progress.last_sent <= self.progress.snapshot_end,
+                        "a change is inside its snapshot"
+                    );
                     let change = self.last_change().expect("the turn has found it");
                     return StreamStep::Change(change);
                 }
@@ -219,6 +223,7 @@ impl VbucketDcpStream {
             && reading.holds_granted()
         {
             reading.give_up();
+            debug_assert!(!reading.holds_granted(), "a stream that gave up holds no grant");
         }
     }
 
@@ -237,6 +242,7 @@ impl VbucketDcpStream {
             StreamSource::Backfill(reading) => reading.held(),
             StreamSource::Memory(_) => (0, 0),
         };
+        debug_assert!(self.progress.last_sent <= self.read_to, "a stream has read what it sent");
         let phase = match &self.source {
             _ if self.is_over => StreamPhase::Dead,
             StreamSource::Backfill(_) => StreamPhase::Backfilling,

@@ -32,6 +32,7 @@ const DICTIONARIES_MAX: usize = 64;
 
 /// What a new dictionary takes at most, with its encoder's tables and its decoder's.
 const DICTIONARY_BYTES: u64 = 192 << 10;
+const _: () = assert!(DICTIONARIES_MAX <= crate::limits::DENSE_DICTIONARIES_MAX);
 
 /// Figures of dense values, of a bucket or of one collection. Counts are since the bucket was
 /// opened.

@@ -92,6 +92,7 @@ fn expire_some(core: &Core, passes: &mut Passes, now: Timestamp) -> ExpiryReport
             return report;
         }
         looked += GROUPS_PER_SLICE;
+        debug_assert!(looked <= GROUPS_PER_STEP, "a step is bounded");
         hand = Hand { vbucket: hand.vbucket + usize::from(slice.is_last), cursor };
     }
     passes.hand = None;

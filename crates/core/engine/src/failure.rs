@@ -107,6 +107,7 @@ impl FailedOperations {
     }
 
     const fn and(self, other: FailedOperations) -> FailedOperations {
+        debug_assert!(other.0 < 1 << StoreOperation::ALL.len(), "a set has known operations");
         FailedOperations(self.0 | other.0)
     }
 }

@@ -201,6 +201,7 @@ impl<'a> Step<'a> {
         begun: Timestamp,
     ) {
         assert_eq!(readings.len(), newest.len(), "every vbucket has the seqnos of its collections");
+        assert!(readings.len() <= self.vbuckets().len(), "a vbucket is in a commit once");
         let Step { core, clock, .. } = self;
         let committed = clock();
         let mut before = committed;
@@ -223,6 +224,11 @@ impl<'a> Step<'a> {
     fn probe(self) -> Result<(), StoreError> {
         if let Some(vbucket) = self.vbuckets().find(|vbucket| vbucket.is_owned()) {
             let (vbid, state) = (vbucket.id(), vbucket.persisted_state());
+            debug_assert_eq!(
+                state.high_seqno,
+                vbucket.persisted_seqno(),
+                "a probe changes nothing"
+            );
             let probed = self.core.store().commit(&[VbBatch { vbid, records: Vec::new(), state }]);
             if let Err(error) = probed {
                 self.step_failed(StoreOperation::Commit, &[], &error);

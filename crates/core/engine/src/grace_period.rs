@@ -146,6 +146,7 @@ impl Local {
 
     #[cold]
     fn register(&self) -> ThreadReader {
+        debug_assert!(self.reader.get().is_none(), "a thread registers once");
         let reader = ThreadReader::register();
         self.reader.set(Some(reader));
         reader
@@ -172,6 +173,7 @@ impl Local {
     fn retire(&self, retired: RetiredBlock) {
         let mut retire_list = self.retire_list.borrow_mut();
         retire_list.add(retired);
+        debug_assert!(!retire_list.is_empty(), "a retired block is in the list");
         if self.depth.get() == 0 && retire_list.has_more_than(RETIRED_MAX, RETIRED_BYTES_MAX) {
             retire_list.settle();
         }

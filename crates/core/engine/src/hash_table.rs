@@ -41,6 +41,7 @@ pub(crate) use group::{GroupMemory, GroupView, TableLookup};
 /// Old groups moved per insert. One would do: growth at 4/5 load leaves 5.6 inserts per old group
 /// before the next growth; two finish early.
 const MIGRATE_GROUPS: usize = 2;
+const _: () = assert!(MIGRATE_GROUPS > 1, "a growth ends before the next begins");
 
 /// Place of one item.
 #[derive(Clone, Copy, Debug)]
@@ -231,6 +232,7 @@ impl HashTable {
         self.bytes += doubled.bytes();
         let groups = std::mem::replace(&mut self.current, doubled);
         self.old = (groups.len() > 0).then_some(Migration { groups, next: 0 });
+        assert!(self.len * 5 <= self.current.capacity() * 4, "a grown table has free slots");
         self.is_shown = false;
     }
 
@@ -252,6 +254,10 @@ impl HashTable {
         next.for_each(|item| load_line(item.address()));
         if end == old.groups.len() {
             assert!(self.bytes >= old.groups.bytes(), "the bytes of all groups are counted");
+            debug_assert!(
+                (0..end).all(|group| old.groups.items(group).next().is_none()),
+                "each item has moved"
+            );
             self.bytes -= old.groups.bytes();
             self.retired.extend(self.old.take().map(|old| old.groups.into_memory()));
             self.is_shown = false;

@@ -91,6 +91,7 @@ impl State {
     /// Counts what the hand has met in one slice.
     fn count(&mut self, slice: SweepReport, is_passed: bool) {
         debug_assert!(slice.evicted <= slice.candidates, "an evicted document was a candidate");
+        debug_assert!(slice.densified <= slice.candidates, "a dense document was a candidate");
         if slice.evicted + slice.densified > 0 {
             self.vbuckets_since_eviction = 0;
         }
@@ -190,6 +191,7 @@ impl ItemPager {
                 break;
             }
         }
+        debug_assert!(groups <= GROUPS_PER_STEP, "a step is bounded");
         self.evictions.fetch_add(evicted, Ordering::Relaxed);
         let is_cache = memory.policy() == EvictionPolicy::Nru;
         if is_cache {

@@ -70,6 +70,13 @@ const _: () = assert!(REFUSING & NOTHING_TO_EVICT == 0);
 const _: () = assert!(QUEUE_FULL | STORE_FAILING == REFUSING & !(OVER_QUOTA | AT_BOUND));
 const _: () = assert!(BACKFILL_PERCENT <= 100);
 const _: () = assert!(STREAMS_PART > 0 && STORE_FREE_PART > 0 && DOCUMENTS_PART > 0);
+const _: () = {
+    let mut number = 0;
+    while number < EvictionPolicy::ALL.len() {
+        assert!(EvictionPolicy::ALL[number] as usize == number, "a policy is found by its number");
+        number += 1;
+    }
+};
 
 /// Memory of one bucket.
 pub(crate) struct Memory {
@@ -216,6 +223,7 @@ impl Memory {
         let unreported = (bytes / UNREPORTED_PART).min(UNREPORTED_BYTES_MAX);
         self.report_bytes.store((unreported / self.vbuckets).max(1), Ordering::Relaxed);
         debug_assert!(unreported <= UNREPORTED_BYTES_MAX, "the shared sum is nearly right");
+        debug_assert!(self.report_bytes() <= unreported.max(1), "all vbuckets report in time");
         self.report(0);
         self.report_queued(0);
     }

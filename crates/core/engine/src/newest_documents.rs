@@ -80,6 +80,7 @@ impl NewestDocuments {
                 _ => self.spared[self.spared.len() - keep],
             };
         }
+        debug_assert!(keep <= WINDOW_DOCUMENTS / 2, "at most half of a window is spared");
         self.passed = 0;
         self.spared.clear();
     }

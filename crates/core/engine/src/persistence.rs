@@ -46,6 +46,7 @@ impl Waiters {
         standing: impl FnOnce() -> Option<PersistOutcome>,
     ) -> Option<PersistOutcome> {
         let mut waiters = self.0.lock();
+        debug_assert!(seqno > Seqno(0), "a write has a seqno");
         let outcome = standing();
         if outcome.is_none() {
             waiters.push(Waiter { seqno, sink: Arc::clone(sink), token });

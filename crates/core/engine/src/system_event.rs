@@ -24,6 +24,7 @@ use oribi_types::{CollectionId, DocKey, ManifestUid, ScopeId, Seqno};
 
 const LAYOUT: u8 = 1;
 const NAME_AT: usize = 23;
+const _: () = assert!(NAME_AT == 3 + size_of::<u64>() + 3 * size_of::<u32>());
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
@@ -188,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_decoded(
+        fn encoded_events_are_decoded(
             kind in 0u8..5,
             numbers in any::<(u64, u32, u32)>(),
             max_ttl_s in any::<Option<u32>>(),

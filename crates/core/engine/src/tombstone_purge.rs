@@ -98,6 +98,7 @@ impl TombstonePurger {
         let more = next + 1 < core.vbuckets().len();
         debug_assert!(next < core.vbuckets().len(), "a pass visits the vbuckets of the map");
         passes.next = more.then_some(next + 1);
+        debug_assert!(passes.next.is_none_or(|after| after > next), "a pass goes forward");
         let mut purged = Ok(None);
         if vbucket.is_owned() && !vbucket.is_replica() && vbucket.may_have_tombstones() {
             let purge_before = now.unix_s().saturating_sub(age_s);
@@ -132,6 +133,10 @@ fn purge_vbucket(
         unseen.into_iter().for_each(|seqno| vbucket.purged_unseen(seqno));
     }
     let purged = purged?;
+    debug_assert!(
+        purged.is_none_or(|seqno| seqno <= vbucket.high_seqno()),
+        "a purged tombstone was queued"
+    );
     purged.into_iter().for_each(|seqno| vbucket.raise_purge_seqno(seqno));
     Ok(purged)
 }

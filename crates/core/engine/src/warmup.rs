@@ -228,6 +228,7 @@ impl Warmup {
     }
 
     fn count(&self, counts: PartCounts) {
+        assert!(counts.values <= counts.items, "a value is a document's");
         let mut stats = self.stats.lock();
         stats.items += counts.items;
         stats.values += counts.values;

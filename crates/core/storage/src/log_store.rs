@@ -226,6 +226,7 @@ impl LogStore {
     /// Does a bounded piece of compaction, for an owner without a background thread. The logs come
     /// in turn.
     pub fn compaction_step(&self) -> Result<CompactionStep, StoreError> {
+        assert!(!self.shards.is_empty(), "a store has a log");
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let (earlier, later) = self.shards.split_at(first);
         debug_assert!(!later.is_empty(), "a step begins with a log");
@@ -401,6 +402,10 @@ impl KvStore for LogStore {
         let mut states = Vec::new();
         for shard in &self.shards {
             let catalog = shard.log.catalog.read();
+            debug_assert!(
+                catalog.states.keys().all(|vbid| shard.log.member.has(*vbid)),
+                "a state is in its vbucket's log"
+            );
             states.extend(catalog.states.iter().map(|(vbid, state)| (*vbid, state.clone())));
         }
         Ok(states)

@@ -208,6 +208,7 @@ impl BackfillInbox {
         self.change(|state| {
             debug_assert!(state.snapshot.is_none(), "a scan begins once");
             state.snapshot = Some(snapshot);
+            debug_assert!(state.chunks.is_empty(), "a snapshot is known before its records");
         });
     }
 

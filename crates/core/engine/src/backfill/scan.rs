@@ -46,6 +46,11 @@ impl Backfiller {
             return Ok(true);
         };
         let start = jobs.iter().map(|job| job.start).min().unwrap_or_default();
+        debug_assert!(
+            jobs.iter().all(|job| job.start >= start),
+            "a scan begins for its first reader"
+        );
+        debug_assert!(jobs.iter().all(|job| job.vbid == first.vbid), "one scan is of one vbucket");
         let reader = |job: &'_ Job| Reader { inbox: Arc::clone(&job.inbox), start: job.start };
         let scan = || Scan {
             backfiller: self,
@@ -144,6 +149,7 @@ impl Scan<'_> {
         };
         self.deliver();
         self.grant = None;
+        debug_assert!(self.records.is_empty(), "a scan waits after it has delivered");
         let mut request = memory.request(2 * record_bytes);
         loop {
             self.grant = request.poll();
@@ -152,7 +158,7 @@ impl Scan<'_> {
             }
             self.readers.retain(|reader| !reader.inbox.is_closed());
             self.flow()?;
-            if !(self.pace)(BackfillPause { idle: 0, others_wait: false }) {
+            if !(self.pace)(BackfillPause { idle: 0, has_waiters: false }) {
                 self.leave_behind(&self.readers.clone());
                 return ControlFlow::Break(());
             }
@@ -251,7 +257,7 @@ impl Scan<'_> {
         let half = self.bounds.inbox_bytes / 2;
         let is_full = |reader: &&Reader| reader.inbox.has(self.bounds.inbox_bytes);
         let mut full: Vec<Reader> = self.readers.iter().filter(is_full).cloned().collect();
-        let mut pause = BackfillPause { idle: 0, others_wait: false };
+        let mut pause = BackfillPause { idle: 0, has_waiters: false };
         let mut before = u64::MAX;
         loop {
             self.readers.retain(|reader| !reader.inbox.is_closed());
@@ -267,7 +273,7 @@ impl Scan<'_> {
             if full.iter().any(|reader| !reader.inbox.has(half + 1)) {
                 continue;
             }
-            pause.others_wait = pause.idle > 0 && self.others_wait(&full);
+            pause.has_waiters = pause.idle > 0 && self.has_waiters(&full);
             if !(self.pace)(pause) {
                 self.leave_behind(&full);
                 return;
@@ -275,9 +281,9 @@ impl Scan<'_> {
         }
     }
 
-    fn others_wait(&self, slow: &[Reader]) -> bool {
+    fn has_waiters(&self, slow: &[Reader]) -> bool {
         let owners: Vec<StreamOwner> = slow.iter().map(|reader| reader.inbox.owner()).collect();
-        self.backfiller.others_wait(&owners)
+        self.backfiller.has_waiters(&owners)
     }
 
     fn leave_behind(&mut self, slow: &[Reader]) {

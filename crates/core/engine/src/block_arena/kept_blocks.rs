@@ -124,6 +124,7 @@ impl KeptBlocks {
             "only a mapping is cached: its end can be returned to the system"
         );
         self.blocks += 1;
+        debug_assert!(self.blocks <= BLOCKS_MAX, "cached blocks are bounded");
         self.bytes += block.bytes();
         let number = self.next;
         self.next += 1;
@@ -161,6 +162,7 @@ impl KeptBlocks {
         debug_assert!(kept.number < self.next, "a cached block has a number below the next");
         self.blocks -= 1;
         self.bytes -= kept.block.bytes();
+        debug_assert_eq!(self.blocks == 0, self.bytes == 0, "the sums count the same blocks");
         kept.block
     }
 

@@ -248,6 +248,7 @@ impl Magazine {
             }
         }
         self.len.set((len - count) as u32);
+        debug_assert!(count <= batch.len(), "a batch takes at most its length");
         &batch[..count]
     }
 
@@ -255,6 +256,7 @@ impl Magazine {
         if self.blocks.get().is_null() {
             let capacity = class.magazine_blocks();
             let places = Box::<[NonNull<u8>]>::new_uninit_slice(capacity);
+            debug_assert_eq!(self.len.get(), 0, "a magazine without an array is empty");
             self.blocks.set(Box::into_raw(places).cast());
             self.capacity.set(capacity as u32);
         }

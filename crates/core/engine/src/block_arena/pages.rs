@@ -97,6 +97,7 @@ impl PageMapping {
 impl Drop for PageMapping {
     fn drop(&mut self) {
         taken::count_given_back(self.bytes);
+        debug_assert!(self.base.addr().get().is_multiple_of(CHUNK_BYTES), "a whole chunk (A)");
         match self.source {
             // SAFETY: (A)
             Source::Mapped => unsafe { system::unmap(self.base.as_ptr(), self.bytes) },

@@ -152,6 +152,7 @@ impl Round {
         for surveyed in ARENA.pool.survey_chosen() {
             let chunk = number(surveyed.chunk);
             self.filter[chunk / 64 % FILTER_WORDS] |= 1 << (chunk % 64);
+            debug_assert!(self.may_hold(chunk * CHUNK_BYTES), "the filter passes a chosen chunk");
             self.movable.insert(chunk, 0);
         }
     }

@@ -116,6 +116,7 @@ impl Bucket {
         }
         let promotion = vbucket.promotion(self.new_uuid(), epoch);
         let promotion = promotion.ok_or(CopyRoleError::NotReplica)?;
+        assert_eq!(promotion.state.phase, VbucketPhase::Active, "a promoted copy is active");
         self.commit_state(vbid, promotion.state.clone())?;
         Ok(promotion)
     }
@@ -149,8 +150,10 @@ impl Bucket {
         let state = VbucketState { phase, ..vbucket.give_up_copy() };
         vbucket.report_memory(&self.core.context(Timestamp::default()));
         self.core.store().drop_vbucket(vbid, Some(&state))?;
+        assert!(!vbucket.is_owned(), "a copy that was given up is dead");
         if phase == VbucketPhase::Replica {
             vbucket.begin_empty_copy();
+            assert!(vbucket.is_replica(), "an emptied copy is a replica");
         }
         Ok(())
     }

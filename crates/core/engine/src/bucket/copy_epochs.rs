@@ -59,6 +59,7 @@ impl Bucket {
         let state = vbucket.state_with_epochs(promised, recorded);
         self.commit_state(vbid, state.clone())?;
         vbucket.adopt_epochs(&state);
+        assert!(vbucket.copy_standing().promised >= promised, "a promise is kept");
         Ok(())
     }
 
@@ -110,6 +111,7 @@ impl Bucket {
         let state = vbucket.state_with_epochs(epoch, Some(epoch));
         self.commit_state(vbid, state.clone())?;
         vbucket.adopt_epochs(&state);
+        assert!(vbucket.copy_standing().promised >= epoch, "an active has promised its epoch");
         Ok(())
     }
 

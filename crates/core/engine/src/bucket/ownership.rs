@@ -108,6 +108,7 @@ impl Bucket {
             Err(StoreError::Fenced(_)) => self.core.lost(&wanted, false),
             Err(_) => wanted.clone(),
         };
+        assert!(lost.len() <= wanted.len(), "only a claimed vbucket is lost");
         lost.iter().for_each(|vbid| self.deactivate(*vbid));
         // Those that the store did not come to.
         self.call_off(&wanted);

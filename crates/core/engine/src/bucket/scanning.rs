@@ -107,6 +107,10 @@ impl Bucket {
         let is_wanted = |key: DocKey<'_>| key.collection == from.collection && key.key >= from.key;
         items.retain(|item| is_wanted(item.key()));
         items.sort_unstable_by(|left, right| left.key().key.cmp(right.key().key));
+        debug_assert!(
+            items.windows(2).all(|two| two[0].key() != two[1].key()),
+            "a table has a key once"
+        );
         for item in &items {
             let item = plain(item)?;
             let record = record::of(&item);

@@ -53,6 +53,10 @@ impl Bucket {
             let step = self.flusher_step(group, clock);
             all = all.and_then(|all| Ok(all.and(step?)));
         }
+        debug_assert!(
+            all.as_ref().map_or(true, |all| all.vbuckets <= self.vbuckets().len()),
+            "a vbucket is in one group"
+        );
         all
     }
 

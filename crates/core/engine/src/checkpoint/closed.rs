@@ -63,6 +63,7 @@ impl ClosedCheckpoint {
     /// Memory that only the queue holds.
     pub(super) fn held(&self) -> QueueMemory {
         let orphan_bytes = self.orphan_bytes.load(Ordering::Relaxed);
+        debug_assert!(orphan_bytes <= self.item_bytes, "an orphan is an item of the checkpoint");
         QueueMemory { slot_bytes: self.slot_bytes(), orphan_bytes }
     }
 

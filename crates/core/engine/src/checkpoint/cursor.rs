@@ -194,7 +194,9 @@ impl Cursors {
         let name = name.into();
         let cursor = Cursor { name, number, position: at, read_to: at, visits: 0, stream };
         let place = self.group(is_stream).add(cursor);
-        CursorId { place, number, is_stream }
+        let id = CursorId { place, number, is_stream };
+        debug_assert!(self.get(id).is_some(), "a new cursor is found by its id");
+        id
     }
 
     pub(super) fn get(&self, id: CursorId) -> Option<&Cursor> {
@@ -221,6 +223,10 @@ impl Cursors {
     pub(super) fn all_to(&mut self, position: u64) {
         self.others.all_to(position);
         self.streams.all_to(position);
+        debug_assert!(
+            self.lowest().is_none_or(|lowest| lowest == position),
+            "every cursor is at the position"
+        );
     }
 
     /// Takes out the streams that have processed less than `kept`.
@@ -237,6 +243,7 @@ impl Cursors {
     pub(super) fn drop_named(&mut self, name: &str) {
         self.others.drop_named(name);
         self.streams.drop_named(name);
+        debug_assert!(self.iter().all(|cursor| *cursor.name != *name), "a name has no cursor");
     }
 
     /// Drops one, if it is still there.
@@ -262,6 +269,11 @@ impl Cursors {
     /// The lowest position; `None` without a cursor.
     pub(super) fn lowest(&self) -> Option<u64> {
         let (streams, others) = (self.streams.positions.lowest(), self.lowest_of_others());
+        debug_assert_eq!(
+            streams.is_none() && others.is_none(),
+            self.is_empty(),
+            "each cursor has a position"
+        );
         [streams, others].into_iter().flatten().min()
     }
 

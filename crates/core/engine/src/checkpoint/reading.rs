@@ -24,6 +24,7 @@ impl CheckpointManager {
         }
         let registered = self.find_start(from);
         let id = self.cursors.add(name, registered.first.0 - 1, None);
+        assert!(registered.first.0 <= self.high_seqno + 1, "a cursor begins in the queue");
         self.check_cursor_of(id);
         CursorRegistration { id, ..registered }
     }
@@ -111,6 +112,7 @@ impl CheckpointManager {
         }
         batch.more = batch.end.0 < self.high_seqno;
         assert!(batch.end.0 > from || !batch.more, "a read takes at least one checkpoint");
+        assert!(batch.item_count as u64 <= batch.end.0 - from, "an item has its own seqno");
         let reader = self.cursors.get_mut(cursor)?;
         reader.read_to = batch.end.0;
         reader.visits += 1;
@@ -129,6 +131,11 @@ impl CheckpointManager {
         if let Some(reader) = self.cursors.get(cursor) {
             let read_to = reader.read_to;
             self.cursors.process_to(cursor, read_to);
+            debug_assert_eq!(
+                self.settled(cursor),
+                Some(Seqno(read_to)),
+                "all that was read is done"
+            );
             self.check_cursor_of(cursor);
         }
     }
@@ -137,6 +144,7 @@ impl CheckpointManager {
     pub fn rewind(&mut self, cursor: CursorId) {
         if let Some(cursor) = self.cursors.get_mut(cursor) {
             cursor.read_to = cursor.position();
+            assert!(cursor.read_to <= self.high_seqno, "a cursor does not pass the high seqno");
         }
         self.check_cursor_of(cursor);
     }

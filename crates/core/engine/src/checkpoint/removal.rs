@@ -63,6 +63,7 @@ impl CheckpointManager {
         // May wrap: only the distance to the high seqno is ever used.
         self.seqno_at_start = high_seqno.0.wrapping_sub(enqueued);
         self.open = OpenCheckpoint::new(high_seqno.0 + 1);
+        assert!(self.closed.is_empty(), "a queue restarts after it was emptied");
         self.incomplete = None;
         assert_eq!(self.enqueued(), enqueued, "a restart counts no mutation");
         self.cursors_to_end();

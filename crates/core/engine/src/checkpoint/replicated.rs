@@ -41,12 +41,17 @@ impl CheckpointManager {
             self.close_open();
         }
         let complete_end = self.complete_end();
+        assert!(complete_end <= snapshot_end, "a snapshot ends after the complete part");
         self.incomplete = Some(IncompleteSnapshot { complete_end, snapshot_end });
     }
 
     /// Everything up to the high seqno, and up to `end` at least, is complete.
     pub fn complete_snapshot(&mut self, end: Seqno) {
         self.advance_to(end);
+        debug_assert!(
+            self.incomplete.is_none_or(|part| part.snapshot_end <= end),
+            "a snapshot is completed at its end"
+        );
         self.incomplete = None;
     }
 
@@ -86,6 +91,7 @@ impl CheckpointManager {
         );
         assert!(!self.cursors.is_empty(), "a replica has a persistence cursor");
         self.pass_gap(seqno.0);
+        debug_assert!(self.open.start <= seqno.0, "a change enters the open checkpoint");
         (self.max_cas, self.high_seqno) = (cas.0.max(self.max_cas), seqno.0);
         new.set_version(cas, seqno, rev_seqno);
         let (item, queued) = new.publish_twice();

@@ -68,6 +68,7 @@ impl<'b> CheckpointRun<'b> {
     /// The newest version of each key, in ascending seqno.
     pub fn newest_items(&self) -> Vec<&'b ItemRef> {
         let (checkpoints, from) = (self.checkpoints, self.from);
+        debug_assert!(!checkpoints.is_empty() && from < self.end, "a run has a checkpoint");
         let count = checkpoints.iter().map(|checkpoint| checkpoint.items).sum();
         let mut items = Vec::with_capacity(count);
         for checkpoint in checkpoints {

@@ -34,6 +34,7 @@ impl Chunk {
     }
 
     fn items(&self) -> usize {
+        debug_assert!(self.live <= self.slots.len(), "an item has a slot");
         match self.live {
             0 => self.slots.iter().flatten().count(),
             live => live,

@@ -84,6 +84,8 @@ impl StreamBatch {
         begins_checkpoint: bool,
     ) -> StreamBatch {
         assert!(from <= end, "a snapshot begins before its end");
+        assert!(items.first().is_none_or(|first| first.seqno() > from), "items follow the start");
+        assert!(items.last().is_none_or(|last| last.seqno() <= end), "items are in the snapshot");
         debug_assert!(items.is_sorted_by_key(|item| item.seqno()), "versions are in order");
         let (from, end, content) = (from.0, end.0, Content::Copied(items, item_bytes));
         StreamBatch { content, from, end, begins_checkpoint, is_rest: true }
@@ -120,6 +122,7 @@ impl StreamBatch {
 
     /// True when the queue had nothing behind the cursor.
     pub fn is_empty(&self) -> bool {
+        debug_assert!(self.from <= self.end, "a snapshot begins before its end");
         self.from == self.end
     }
 

@@ -101,6 +101,7 @@ impl Draft {
         }
         let id = ScopeId(take_id(&mut self.next_scope_id)?);
         self.scopes.push(ScopeDefinition { id, name: name.into(), collections: Vec::new() });
+        assert!(self.scopes.len() <= SCOPES_MAX, "a manifest is within its limit of scopes");
         Ok(())
     }
 
@@ -110,6 +111,7 @@ impl Draft {
         }
         let at = self.scopes.iter().position(|scope| scope.name == name);
         self.scopes.remove(at.ok_or(ManifestError::UnknownScope)?);
+        debug_assert!(self.scopes.iter().all(|scope| scope.name != name), "scope names are unique");
         Ok(())
     }
 
@@ -140,6 +142,10 @@ impl Draft {
         let scope = find_scope(&mut self.scopes, scope)?;
         let at = scope.collections.iter().position(|collection| collection.name == name);
         scope.collections.remove(at.ok_or(ManifestError::UnknownCollection)?);
+        debug_assert!(
+            scope.collections.iter().all(|collection| collection.name != name),
+            "names are unique in a scope"
+        );
         Ok(())
     }
 

@@ -68,6 +68,7 @@ impl BucketManifest {
         self.next_scope_id = after_id(self.next_scope_id, event.scope.0)?;
         let (id, name) = (event.scope, event.name.to_owned());
         self.scopes.push(ScopeDefinition { id, name, collections: Vec::new() });
+        assert!(self.next_scope_id > event.scope.0, "a new scope gets another id");
         Ok(())
     }
 
@@ -107,6 +108,7 @@ impl BucketManifest {
             return Err(ManifestError::TooMany);
         }
         scope.collections.push(definition);
+        debug_assert!(count < COLLECTIONS_MAX, "a manifest is within its limit of collections");
         self.next_collection_id = next_collection_id?;
         Ok(())
     }

@@ -96,6 +96,11 @@ impl CollectionsInForce {
 
     /// Neither memory nor store has documents of these any more.
     pub(crate) fn purged(&self, collections: &[CollectionId]) {
+        let manifest = self.manifest();
+        debug_assert!(
+            collections.iter().all(|id| !manifest.contains(*id)),
+            "only a dropped collection is purged"
+        );
         self.to_purge.lock().retain(|collection| !collections.contains(collection));
     }
 }

@@ -104,6 +104,7 @@ impl Inflater {
     }
 
     fn copy_literal(&mut self, stream: &[u8], until: usize) -> Result<(), InflateError> {
+        debug_assert!(self.made() < until, "a piece is not yet made");
         let bytes = self.literal.min(until - self.made());
         let literal = stream.get(self.read..self.read + bytes).ok_or(InflateError::Corrupt)?;
         self.window.extend_from_slice(literal);
@@ -124,6 +125,7 @@ impl Inflater {
                 if length > self.bytes - self.made() {
                     return Err(InflateError::Corrupt);
                 }
+                debug_assert_eq!(self.literal, 0, "a literal is copied before the next element");
                 self.literal = length;
                 self.read += 1 + taken;
                 return Ok(true);

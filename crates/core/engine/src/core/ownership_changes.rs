@@ -30,6 +30,7 @@ impl OwnershipChanges {
     /// The count, unless a change is under way.
     pub(crate) fn settled(&self) -> Option<u64> {
         let ended = self.ended.load(Ordering::SeqCst);
+        debug_assert!(ended <= self.count(), "a change that ended has begun");
         (self.count() == ended).then_some(ended)
     }
 }

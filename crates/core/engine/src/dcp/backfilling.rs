@@ -54,6 +54,7 @@ impl VbucketDcpStream {
         match reading.inbox.take() {
             InboxItem::Chunk(chunk) => {
                 (reading.chunk, reading.at) = (Some(chunk), 0);
+                debug_assert!(reading.snapshot.is_some(), "a snapshot is known before its records");
                 self.progress.failures = 0;
             }
             InboxItem::Nothing => return StreamTurn::Idle,
@@ -152,6 +153,10 @@ impl VbucketDcpStream {
         let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
         let Some(snapshot) = reading.snapshot else { return StreamTurn::Again };
         let announced = reading.announced;
+        debug_assert!(
+            announced.is_none_or(|end| end >= self.progress.last_sent),
+            "a snapshot ends after its last change"
+        );
         debug_assert!(reading.chunk.is_none() && reading.passed.is_none(), "all of it was sent");
         self.pass_whole(snapshot.end);
         self.progress.failures = 0;

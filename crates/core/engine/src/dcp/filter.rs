@@ -157,6 +157,7 @@ impl FilterState {
                 };
                 if ends {
                     ids.retain(|id| *id != collection);
+                    debug_assert!(!ids.contains(&collection), "a collection ends once in a stream");
                 }
                 if ids.is_empty() { Visibility::Last } else { Visibility::Yes }
             }

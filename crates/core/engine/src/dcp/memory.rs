@@ -140,6 +140,7 @@ impl VbucketDcpStream {
             None => read,
         };
         self.bucket.core().memory().copied_for_streams(read.copied_bytes());
+        debug_assert!(marker.start <= marker.end, "a snapshot begins before its end");
         let (marker, current) = (Some(marker), None);
         let batch = SnapshotBatch { marker, read, at, last, is_event, is_last, current };
         self.set_source(StreamSource::Memory(Some(batch)));

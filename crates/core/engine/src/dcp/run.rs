@@ -31,6 +31,7 @@ use crate::record;
 const SENT_AHEAD: usize = 4;
 const SENT_AHEAD_BYTES_MAX: usize = 1024;
 const HEADERS_AHEAD: usize = SENT_AHEAD + ITEMS_AHEAD;
+const _: () = assert!(SENT_AHEAD < HEADERS_AHEAD, "a header is loaded before its value");
 
 /// See the module text.
 pub struct StreamRun<'a> {

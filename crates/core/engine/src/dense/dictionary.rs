@@ -37,6 +37,9 @@ const NUMBER_AT: std::ops::Range<usize> = 4..8;
 
 /// Numbers that a frame names in one byte; 0 names nothing.
 const NUMBERS: u32 = 255;
+const _: () = assert!(NUMBERS <= u8::MAX as u32, "a frame has one byte for the number");
+const _: () = assert!(NUMBER_AT.end - NUMBER_AT.start == size_of::<u32>());
+const _: () = assert!(DENSE_DICTIONARIES_MAX <= 1 << u16::BITS, "a slot's number has 16 bits");
 
 static SLOTS: [ArcSwapOption<Dictionary>; DENSE_DICTIONARIES_MAX] =
     [const { ArcSwapOption::const_empty() }; DENSE_DICTIONARIES_MAX];
@@ -89,7 +92,8 @@ impl CountedBytes {
 
 impl Drop for CountedBytes {
     fn drop(&mut self) {
-        self.account.fetch_sub(self.bytes, Ordering::Relaxed);
+        let before = self.account.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(before >= self.bytes, "a dictionary releases the bytes that it counted");
         block_arena::return_outside(self.bytes);
     }
 }
@@ -171,8 +175,10 @@ pub(crate) fn count_value(slot: u16, plain_bytes: usize, dense_bytes: usize) {
 pub(crate) fn release_value(slot: u16, plain_bytes: usize, dense_bytes: usize) {
     let Some(slot) = SLOTS.get(usize::from(slot)) else { return };
     if let Some(dictionary) = slot.load().as_ref() {
-        dictionary.plain_bytes.fetch_sub(plain_bytes as u64, Ordering::Relaxed);
-        dictionary.dense_bytes.fetch_sub(dense_bytes as u64, Ordering::Relaxed);
+        let plain = dictionary.plain_bytes.fetch_sub(plain_bytes as u64, Ordering::Relaxed);
+        debug_assert!(plain >= plain_bytes as u64, "a value's bytes were counted (1)");
+        let dense = dictionary.dense_bytes.fetch_sub(dense_bytes as u64, Ordering::Relaxed);
+        debug_assert!(dense >= dense_bytes as u64, "a value's dense bytes were counted (1)");
         let before = dictionary.values.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "a block is counted once (1)");
         if before == 1 && dictionary.is_orphan.load(Ordering::SeqCst) {

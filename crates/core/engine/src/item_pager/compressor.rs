@@ -123,6 +123,7 @@ impl DenseCompressor {
             }
             found.window = Window::default();
         }
+        debug_assert!(found.window.values < WINDOW_VALUES, "a full window begins again");
         let mut dense = dense?;
         dense.copy_frequency(item);
         tier.count_compression();
@@ -168,6 +169,7 @@ impl DenseCompressor {
             }
         }
         self.retire(tier);
+        debug_assert!(self.collections.contains_key(&collection), "training ends with a verdict");
         core.memory().report(0);
     }
 
@@ -230,6 +232,7 @@ impl Window {
     fn count(&mut self, plain_bytes: usize, dense_bytes: usize, is_failed: bool) {
         self.values += 1;
         self.failed += u64::from(is_failed);
+        debug_assert!(self.failed <= self.values, "a failed attempt is an attempt");
         self.plain_bytes += plain_bytes as u64;
         self.dense_bytes += dense_bytes as u64;
     }

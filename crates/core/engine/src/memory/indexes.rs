@@ -11,6 +11,7 @@ use crate::block_arena;
 
 /// Indexes have at most this part of the quota.
 const INDEXES_PART: u64 = 2;
+const _: () = assert!(INDEXES_PART > 1, "documents keep a part of the quota");
 
 impl Memory {
     /// Bytes of the entries of indexes.

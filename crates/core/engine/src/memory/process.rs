@@ -22,6 +22,7 @@ static QUOTAS: Mutex<u64> = Mutex::new(0);
 pub(super) fn change_quotas(before: u64, after: u64) {
     // Held until the bounds are set, so that they are those of the newest sum.
     let mut sum = QUOTAS.lock();
+    debug_assert!(*sum >= before, "a quota that changes is in the sum");
     *sum = sum.wrapping_add(after.wrapping_sub(before));
     let quotas = *sum;
     let bound = |part: u64, bytes: u64| quotas.saturating_add(quotas / part + bytes);

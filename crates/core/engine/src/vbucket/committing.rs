@@ -39,6 +39,8 @@ impl VBucket {
         let report_bytes = context.memory.report_bytes();
         let mut queue = self.queue.lock();
         let item = queue.enqueue_pending(new, previous, rev_seqno, cas, context.now);
+        assert_eq!(item.seqno(), queue.high_seqno(), "the newest version has the high seqno");
+        assert!(previous.is_none_or(|previous| previous < item.seqno()), "versions in order");
         queue.pending_added(item.block_bytes() + PENDING_BYTES);
         let (queue_bytes, queued_bytes) = (queue.own_bytes(), queue.growth(report_bytes));
         // Before its seqno can be seen: a writer that reads the seqno asks for pending writes next.
@@ -101,6 +103,10 @@ impl VBucket {
                     garbage.push(self.commit(&mut table, &mut queue, item));
                 }
                 is_last = garbage.len() < COMMITS_PER_SLICE;
+                debug_assert!(
+                    !is_last || table.pending.lowest().is_none_or(|lowest| lowest > end),
+                    "each flushed version is committed"
+                );
                 self.released(&table, &mut queue)
             };
             streams.iter().for_each(StreamWaker::wake);
@@ -128,7 +134,12 @@ impl VBucket {
     ) -> CommitGarbage {
         queue.pending_removed(item.block_bytes() + PENDING_BYTES);
         let hash = self.table.seed().hash(item.key());
+        let seqno = item.seqno();
         let replaced = table.commit(hash, item);
+        assert!(
+            replaced.as_ref().is_none_or(|replaced| replaced.seqno() < seqno),
+            "a commit replaces an older version"
+        );
         if let Some(replaced) = &replaced {
             table.locks.end(replaced);
             queue.released(replaced.seqno());
@@ -144,6 +155,10 @@ impl VBucket {
         queue: &mut CheckpointManager,
     ) -> Vec<StreamWaker> {
         queue.hold_from(table.pending.lowest());
+        debug_assert!(
+            table.pending.lowest().is_none_or(|lowest| queue.readable_seqno() < lowest),
+            "streams stop in front of a pending version"
+        );
         self.has_pending.store(!table.pending.is_empty(), Ordering::Release);
         if queue.has_idle_stream() { queue.take_idle_streams() } else { Vec::new() }
     }
@@ -162,6 +177,10 @@ impl VBucket {
             let gone: Vec<KeyHash> = table.pending.of_dropped(&keep).map(hash).collect();
             for hash in gone {
                 let Some(item) = table.pending.take(hash) else { continue };
+                debug_assert!(
+                    !keep(item.key().collection),
+                    "only writes of dropped collections leave"
+                );
                 queue.pending_removed(item.block_bytes() + PENDING_BYTES);
                 queue.orphaned(&item);
                 dropped.push(item);

@@ -52,12 +52,17 @@ impl VBucket {
         if let Some(recorded) = recorded {
             (state.recorded_epoch, state.is_intact) = (recorded, true);
         }
+        assert!(
+            recorded.is_none_or(|recorded| recorded <= state.promised_epoch),
+            "a recorded epoch was promised"
+        );
         state
     }
 
     /// The store has this state: the copy knows its epochs from here on. No flush is under way.
     pub(crate) fn adopt_epochs(&self, stored: &VbucketState) {
         let mut state = self.copy_state.lock();
+        assert!(stored.promised_epoch >= state.promised_epoch, "a promise is never taken back");
         state.promised_epoch = stored.promised_epoch;
         state.recorded_epoch = stored.recorded_epoch;
         state.is_intact = stored.is_intact;
@@ -85,6 +90,7 @@ impl VBucket {
         let is_active = self.table.phase().load(Ordering::Acquire) == VbucketPhase::Active as u8;
         if is_active {
             self.table.phase().store(HANDING_OVER, Ordering::Release);
+            assert!(self.is_serving(), "a vbucket serves until its hand-over ends");
         }
         is_active
     }
@@ -110,6 +116,7 @@ impl VBucket {
                 _ => return,
             };
             self.table.phase().store(phase, Ordering::Release);
+            assert!(!self.is_serving(), "a vbucket that stepped down serves no client");
             table.locks.clear();
             queue.end_streams()
         };

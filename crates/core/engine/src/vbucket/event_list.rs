@@ -33,6 +33,10 @@ impl EventList {
         };
         let highest = self.0.iter().filter(|item| is_old(item)).map(|item| item.seqno()).max();
         self.0.retain(|item| !is_old(item));
+        debug_assert!(
+            highest.is_none_or(|highest| highest < lowest_queued),
+            "a queued event is not purged"
+        );
         highest
     }
 }

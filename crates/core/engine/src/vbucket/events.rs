@@ -81,5 +81,10 @@ pub(super) fn item_of(event: &ManifestEvent<'_>, clock: Timestamp) -> NewItem {
     // The expiry of a tombstone is the time of its deletion.
     let expiry = if deleted { clock.unix_s() } else { 0 };
     let fields = ItemFields { deleted, expiry, ..ItemFields::default() };
+    debug_assert_eq!(
+        event.kind.is_of_scope(),
+        event.collection.is_none(),
+        "an event has its subject"
+    );
     NewItem::new(key, fields, &[&event.encode()])
 }

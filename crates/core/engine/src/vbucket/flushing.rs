@@ -117,6 +117,7 @@ impl VBucket {
         newest: &[(CollectionId, Seqno)],
     ) {
         let end = batch.end;
+        debug_assert!(newest.iter().all(|(_, seqno)| *seqno <= end), "seqnos are of the batch");
         self.commit_pending(end, incarnation);
         let expelled = {
             let mut table = self.table.lock();
@@ -177,6 +178,7 @@ impl VBucket {
         let mut queue = self.queue.lock();
         if queue.open_bytes() >= bytes_min {
             queue.close_open();
+            debug_assert_eq!(queue.open_bytes(), 0, "a new open checkpoint is empty");
         }
     }
 

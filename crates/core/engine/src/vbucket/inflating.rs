@@ -27,6 +27,7 @@ impl VBucket {
     ) -> Result<ItemRef, OperationRejection> {
         debug_assert!(hash == self.hash_of(item.key()), "another key's hash");
         let plain = self.with_value(item.clone())?;
+        debug_assert!(!plain.is_evicted(), "an inflated copy has the value");
         if item.frequency() >= HOT_FREQUENCY
             && context.memory.may_inflate()
             && self.replace(context, item, Successor::Copy(plain.clone()))

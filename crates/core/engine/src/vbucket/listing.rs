@@ -15,6 +15,7 @@ const GROUPS_PER_SLICE: usize = 64;
 
 /// Groups of one step of a walk by a caller that writes a line for each document.
 const GROUPS_PER_STEP: usize = 8;
+const _: () = assert!(GROUPS_PER_STEP <= GROUPS_PER_SLICE);
 
 /// How far a walk over a vbucket's documents is. The default is its beginning.
 #[derive(Debug, Clone, Copy, Default)]

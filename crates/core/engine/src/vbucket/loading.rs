@@ -114,6 +114,7 @@ impl VBucket {
         if is_same {
             let phase = if self.is_replica() { replica } else { active };
             self.table.phase().store(phase, Ordering::Release);
+            assert!(!self.is_loading(), "loading has ended");
         }
         is_same
     }

@@ -128,6 +128,7 @@ impl Locks {
     /// Locks a version that is not locked.
     pub(super) fn lock(&mut self, item: &ItemRef, cas: Cas, timeout_s: u32, now: Timestamp) {
         assert!(!self.is_locked(item, now), "a locked item is not locked again");
+        debug_assert_ne!(cas, LOCKED_CAS, "a lock has a CAS of its holder only");
         let until_ns = now.unix_ns.saturating_add(u64::from(timeout_s) * NS_PER_S);
         if self.by_version.len() >= self.prune_at.max(PRUNE_AT_LEAST) {
             self.by_version.retain(|_, lock| lock.until_ns + REMEMBERED_NS > now.unix_ns);

@@ -39,6 +39,10 @@ impl VBucket {
         let table = self.table.lock();
         let queue = self.queue.lock();
         assert!(table.evicted_items() <= table.items(), "an evicted document is still a document");
+        debug_assert!(
+            self.persisted_seqno() <= queue.high_seqno(),
+            "the persisted seqno is at most the high seqno"
+        );
         VbucketStats {
             phase: self.phase(),
             loading,

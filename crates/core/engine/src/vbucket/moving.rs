@@ -50,6 +50,7 @@ impl VBucket {
                 bytes += block_bytes;
             }
         }
+        debug_assert_eq!(moved == 0, bytes == 0, "a block that moved has bytes");
         if moved > 0 {
             round.moved(bytes);
         }

@@ -69,6 +69,7 @@ impl VBucket {
     ) -> (SweepReport, bool) {
         let mut report = SweepReport::default();
         let (policy, groups) = (sweep.policy, sweep.groups);
+        debug_assert!(groups > 0, "a sweep goes forward");
         let (victims, is_complete) = self
             .table
             .lock()

@@ -92,6 +92,7 @@ impl PendingWrites {
         assert!(is_newest, "versions are held in order");
         self.by_key.insert(hash.0, item.seqno());
         self.versions.push_back(item);
+        assert_eq!(self.versions.len(), self.by_key.len(), "a key has one pending version (1)");
     }
 
     /// Takes the oldest one if its seqno is at most `end`.
@@ -101,7 +102,8 @@ impl PendingWrites {
         hash: impl Fn(&ItemRef) -> KeyHash,
     ) -> Option<ItemRef> {
         let item = self.versions.pop_front_if(|oldest| oldest.seqno() <= end)?;
-        self.by_key.remove(&hash(&item).0);
+        let key = self.by_key.remove(&hash(&item).0);
+        assert_eq!(key, Some(item.seqno()), "a pending version is found by its key");
         self.shrink();
         Some(item)
     }
@@ -123,6 +125,7 @@ impl PendingWrites {
     pub(super) fn take(&mut self, hash: KeyHash) -> Option<ItemRef> {
         let seqno = self.by_key.remove(&hash.0)?;
         let item = self.place(seqno).and_then(|at| self.versions.remove(at));
+        assert!(item.is_some(), "a key's version is in the list");
         self.shrink();
         item
     }

@@ -79,6 +79,7 @@ impl VBucket {
             for item in &picked {
                 table.remove_same(self.table.seed().hash(item.key()), item);
             }
+            debug_assert!(picked.iter().all(&is_to_go), "only matching items are removed");
             removed(&picked);
             drop(table);
             drop(picked);

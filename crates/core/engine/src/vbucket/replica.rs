@@ -249,11 +249,13 @@ impl VBucket {
                 garbage.push((queued.displaced, replaced, previous));
             }
             changes.bytes = 0;
+            assert!(changes.is_empty(), "a snapshot is applied as a whole");
             if !commits.is_empty() {
                 streams = self.released(&table, &mut queue);
             }
             if is_complete {
                 queue.complete_snapshot(snapshot_end);
+                assert_eq!(queue.complete_end(), snapshot_end, "a complete snapshot has no rest");
             }
             retired = table.index.take_retired();
         }
@@ -302,6 +304,7 @@ impl VBucket {
             return None;
         }
         let (high_seqno, complete_end) = (queue.high_seqno(), queue.complete_end());
+        assert!(complete_end <= high_seqno, "the complete part is in the queue");
         let incomplete = queue.incomplete();
         drop(queue);
         Some(ReplicaPosition {
@@ -378,6 +381,7 @@ impl VBucket {
         let end = persisted.high_seqno;
         let mut state = VbucketState { phase: VbucketPhase::Active, ..persisted }.complete_at(end);
         push_history(&mut state.failover_table, entry);
+        assert_eq!(state.failover_table.first(), Some(&entry), "the newest history comes first");
         Some(Promotion { entry, high_seqno, state })
     }
 
@@ -392,6 +396,7 @@ impl VBucket {
             return false;
         }
         queue.give_up_snapshot();
+        assert_eq!(queue.complete_end(), queue.high_seqno(), "an active has no incomplete part");
         *self.persisted_incomplete.lock() = None;
         push_history(&mut self.failover_table.lock(), promotion.entry);
         self.uuid.store(promotion.entry.uuid.0, Ordering::Release);
@@ -417,6 +422,8 @@ impl VBucket {
             let pending = self.clear_pending(&mut table, &mut queue);
             let (dropped, cleared) = (table.clear(), queue.restart(Seqno(0), Cas(0)));
             table.continue_from(RevSeqno(0), Seqno(0));
+            assert_eq!(table.index.len(), 0, "a copy that was given up has nothing in memory");
+            assert_eq!(queue.high_seqno(), Seqno(0), "a copy that was given up begins again");
             self.failover_table.lock().clear();
             self.uuid.store(0, Ordering::Release);
             *self.copy_state.lock() = copy_state_of(&state);

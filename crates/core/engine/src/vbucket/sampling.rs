@@ -21,6 +21,7 @@ const DRAWS: usize = 64;
 const GROUPS_PER_SLICE: usize = 256;
 /// Slots of a group. A higher number would only make draws fail more often.
 const GROUP_SLOTS: u64 = 7;
+const _: () = assert!(DENSE_PLAIN_BYTES_MIN <= DENSE_PLAIN_BYTES_MAX);
 
 /// Target of the search.
 #[derive(Clone, Copy)]

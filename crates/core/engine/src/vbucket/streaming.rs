@@ -81,6 +81,7 @@ impl VBucket {
             self.report_memory(context);
         }
         debug_assert!(batch.is_empty() || batch.end() > Seqno(0), "a batch ends at a change");
+        debug_assert!(batch.from() <= batch.end(), "a batch goes forward");
         if batch.is_empty() { StreamRead::Idle } else { StreamRead::Batch(batch) }
     }
 

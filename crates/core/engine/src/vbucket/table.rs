@@ -244,7 +244,8 @@ impl VbucketTable {
     pub(super) fn install(&mut self, hash: KeyHash, item: ItemRef, is_loading: bool) {
         let (share, seqno) = (ItemFigures::of(&item), item.seqno());
         let collection = item.key().collection;
-        self.index.put(hash, None, item);
+        let before = self.index.put(hash, None, item);
+        debug_assert!(before.is_none(), "a document that was evicted whole has no place");
         // A document that was evicted whole is counted, one that is still to be loaded is not.
         let was_counted = if is_loading { 0 } else { share.items };
         let disk_bytes = if is_loading { 0 } else { share.disk_bytes };

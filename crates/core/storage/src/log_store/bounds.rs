@@ -55,6 +55,10 @@ impl LogBounds {
         let purges = self.tombstones.entry(vbid).or_default();
         purges.retain(|earlier| earlier.purge_before > purge.purge_before);
         purges.push(purge);
+        debug_assert!(
+            purges.is_sorted_by(|left, right| left.purge_before > right.purge_before),
+            "a later purge of older tombstones adds nothing"
+        );
     }
 
     /// True when nothing of a record of this vbucket and collection at this place counts.

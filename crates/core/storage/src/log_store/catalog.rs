@@ -158,6 +158,7 @@ impl Catalog {
 
     /// Puts a segment into a free slot; `None` when there are as many as there can be.
     pub(super) fn add_segment(&mut self, segment: Segment) -> Option<u16> {
+        debug_assert!(self.slot_of(segment.id).is_none(), "a segment has one slot");
         let free = self.segments.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.segments.len());
         if slot >= SLOTS_MAX {
@@ -284,6 +285,7 @@ impl Catalog {
                 }
                 self.entries -= 1;
                 self.purged -= u64::from(replaced.mark() == Mark::Purged);
+                debug_assert!(self.purged <= self.entries, "a purged tombstone has an entry");
             }
         }
     }

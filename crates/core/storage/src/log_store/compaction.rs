@@ -47,6 +47,7 @@ const _: () = assert!(EARLY_PERCENT < 100);
 /// Purged tombstones are useless, but stay until every older segment is gone.
 /// When they are more than this share of all entries, the oldest segments are rewritten.
 const PURGED_SHARE: u64 = 8;
+const _: () = assert!(PURGED_SHARE > 1 && PURGED_MIN > 0);
 /// Up to so many purged tombstones are tolerated. Few in tests, which have
 /// few keys.
 const PURGED_MIN: u64 = if cfg!(test) { 3 } else { 4096 };
@@ -126,6 +127,11 @@ impl Log {
             return Ok(CompactionStep::Idle);
         };
         let is_empty = self.catalog.read().segment(victim.slot).live == 0;
+        debug_assert_ne!(
+            victim.slot,
+            self.catalog.read().active,
+            "the active segment is not compacted"
+        );
         let reserve = RESERVE_BYTES * self.member.logs() as u64;
         if !is_empty && self.directory.free_bytes().is_some_and(|free| free < reserve) {
             return Ok(CompactionStep::NoSpace);
@@ -187,6 +193,10 @@ impl Log {
                 return Err(error);
             }
         };
+        debug_assert!(
+            slice.moves.last().is_none_or(|last| last.end == slice.bytes.len()),
+            "a slice ends with its last record"
+        );
         let bytes = self.exclusive(|writer| self.write_moves(writer, &slice))?;
         if slice.is_last { self.remove_victim(victim) } else { Ok(CompactionStep::Moved { bytes }) }
     }

@@ -170,6 +170,7 @@ impl<'s> Pass<'s> {
             // A group that does not fit as a whole makes space: it has a handful of keys, and more
             // only with the few bits of tests.
             if self.places.len() >= room && group_at > 0 {
+                debug_assert!(group_at <= self.places.len(), "a group begins among the places");
                 self.places.truncate(group_at);
                 debug_assert!(group > from, "each lot goes forward");
                 next = Some(group);
@@ -194,6 +195,7 @@ impl<'s> Pass<'s> {
             (self.segments.len() - 1) as u32
         });
         // The active segment grows from lot to lot.
+        debug_assert_eq!(self.segments.len(), self.known.len(), "a segment has one number");
         self.segments[index as usize].bytes = segment.bytes;
         index
     }
@@ -285,6 +287,10 @@ impl<'s> Pass<'s> {
             end += usize::from(found.key_bytes);
         }
         self.kept.truncate(end);
+        debug_assert!(
+            self.order.last().is_none_or(|last| last.key().end == end),
+            "keys follow each other"
+        );
         debug_assert!(self.order.iter().all(|found| !found.is_whole), "only keys are in memory");
     }
 

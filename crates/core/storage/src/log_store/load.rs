@@ -50,6 +50,10 @@ impl Log {
             *records.entry(key.0).or_default() += table.len() as u64;
             for entry in table.iter().filter(|entry| entry.mark() != Mark::Purged) {
                 let (slot, stretch) = stretch_of(entry.place());
+                debug_assert!(
+                    catalog.segments[usize::from(slot)].is_some(),
+                    "an entry has its segment"
+                );
                 let of_slot = units.entry(slot).or_default();
                 if of_slot.len() <= stretch {
                     of_slot.resize(stretch + 1, Vec::new());
@@ -80,6 +84,7 @@ impl Log {
         visit: &mut dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         debug_assert!(!stretch.units.is_empty(), "a stretch has a record");
+        assert_eq!(stretch.log, self.member.number(), "a stretch is loaded from its log");
         let mut count = ReadCount::default();
         let mut load = || {
             let mut window = Window::ahead(LOAD_BYTES);

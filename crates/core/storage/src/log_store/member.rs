@@ -59,6 +59,7 @@ impl LogMember {
 
     /// True for a vbucket of this log.
     pub(super) fn has(&self, vbid: Vbid) -> bool {
+        debug_assert!(self.number < self.logs, "a log is one of its store");
         log_of(vbid, self.logs) == self.number
     }
 

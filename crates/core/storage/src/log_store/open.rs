@@ -47,6 +47,7 @@ const PARTS: u16 = 4;
 
 /// Bytes that are written again at a time.
 const REWRITE_BYTES: usize = 1 << 20;
+const _: () = assert!(PARTS.is_power_of_two(), "a part is a range of fingerprints");
 
 struct LogOpening<'o> {
     directory: Arc<dyn LogDirectory>,

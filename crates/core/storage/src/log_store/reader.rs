@@ -183,6 +183,7 @@ impl SegmentReader {
             true => decode_unchecked(raw).map_err(bad)?,
         };
         if let Some(frame) = &mut self.frame {
+            assert!(frame.records_left > 0, "a frame has the records that it announced");
             frame.records_left -= 1;
             frame.checksum.add(checksum);
         }
@@ -226,6 +227,7 @@ impl SegmentReader {
         if left < wanted as u64 {
             return Err(cut_off);
         }
+        debug_assert!(left >= have as u64, "buffered bytes are of the segment");
         self.buffer.copy_within(self.start.., 0);
         self.start = 0;
         let length = (wanted.max(READ_BYTES) as u64).min(left) as usize;
@@ -260,6 +262,7 @@ pub(super) fn find_frame(
         if read < buffer.len() {
             return Ok(None);
         }
+        debug_assert!(places > 0, "a full buffer has a place for a header");
         at += (places as u64).next_multiple_of(unit);
     }
 }

@@ -154,6 +154,7 @@ impl Log {
             let mut records = vec![bound];
             if let Some(state) = &mut state {
                 state.purge_seqno = state.purge_seqno.max(highest);
+                debug_assert!(state.purge_seqno <= state.high_seqno,);
                 encoded = encode_state(state);
                 records.push(StoredRecord::control(Kind::State, vbid, b"", &encoded));
             }

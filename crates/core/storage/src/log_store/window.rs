@@ -20,6 +20,7 @@ const DIRECT_BYTES_MIN: u64 = 256 << 10;
 /// Pieces in which a record is checked that is not kept.
 const PIECE_BYTES: u64 = 256 << 10;
 const _: () = assert!(RECORD_HEADER_BYTES as u64 <= PIECE_BYTES);
+const _: () = assert!(PIECE_BYTES <= DIRECT_BYTES_MIN);
 
 /// Bytes of one segment.
 pub(super) struct Window {
@@ -84,6 +85,7 @@ impl Window {
             check.add(self.piece(segment, at, bytes)?);
             at += bytes;
         }
+        debug_assert!(at <= offset + stored_bytes, "a check ends with its record");
         match check.is_right() {
             true => Ok(key),
             false => Err(damaged(segment.id, offset, "a record with a wrong checksum")),

@@ -89,6 +89,7 @@ unsafe fn groups_at<'s>(place: *mut Group) -> &'s [Group] {
     }
     let (groups, mask) = unpack(place);
     // SAFETY: (1, 3) the caller's promise.
+    debug_assert!((mask + 1).is_power_of_two(), "a mask selects one of the groups");
     unsafe { std::slice::from_raw_parts(groups, mask + 1) }
 }
 

@@ -56,6 +56,7 @@ impl IndexMemory {
         }
         let mut chunk = Chunk::new();
         let piece = chunk.take();
+        assert!(chunk.free < ALL_FREE, "a piece that was taken is not free");
         chunks.push(chunk);
         piece
     }
@@ -187,6 +188,7 @@ impl<T: Copy> fmt::Debug for IndexPiece<T> {
 
 impl<T: Copy> Drop for IndexPiece<T> {
     fn drop(&mut self) {
+        debug_assert!(self.base.addr().get().is_multiple_of(PIECE_BYTES), "a piece is aligned");
         self.memory.give(self.base.cast());
     }
 }

@@ -302,6 +302,7 @@ impl PackedIndex {
         let (bucket, rest) = self.split(fingerprint);
         let (start, end) = self.ends(bucket).unwrap_or_default();
         let mut first = self.guess(start, end, rest);
+        debug_assert!((start..=end).contains(&first), "a guess is in the bucket");
         while first > start && self.rest(first - 1) >= rest {
             first -= 1;
         }
@@ -362,6 +363,7 @@ impl PackedIndex {
     }
 
     fn set(&mut self, number: usize, payload: u64, rest: u64) {
+        debug_assert!(number < self.count(), "an entry that changes is in the index");
         let at = number * self.widths.entry() as usize;
         self.set_bits(at, self.widths.payload(), payload);
         self.set_bits(at + self.widths.payload() as usize, self.widths.rest(), rest);
@@ -446,6 +448,7 @@ impl PackedIndexBuilder {
     /// the same widths.
     fn push_run(&mut self, old: &PackedIndex, run: Range<usize>, bucket: usize) {
         debug_assert_eq!(self.widths, old.widths, "a reused run has the same widths");
+        debug_assert!(run.start <= run.end && run.end <= old.count(), "a run is of the index");
         let added = self.count - run.start as u32;
         let starts = old.starts[self.starts.len().min(bucket + 1)..=bucket].iter();
         self.starts.extend(starts.map(|start| start + added));
@@ -478,6 +481,7 @@ impl PackedIndexBuilder {
             }
         }
         from += words * 64;
+        debug_assert!(bits.end - from < 64, "less than a word is left");
         let width = (bits.end - from) as u32;
         self.push_bits(old.bits(from, width), width);
     }
@@ -495,6 +499,7 @@ impl PackedIndexBuilder {
     }
 
     fn finish(mut self) -> PackedIndex {
+        assert!(self.starts.len() <= (1 << self.widths.bucket) + 1, "a bucket begins once");
         self.starts.resize((1 << self.widths.bucket) + 1, self.count);
         assert_eq!(
             self.starts.last(),

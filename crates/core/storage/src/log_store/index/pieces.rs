@@ -130,6 +130,7 @@ impl<T: Copy + Default> Pieces<T> {
     /// Appends numbers, many at a time.
     pub(super) fn extend(&mut self, mut numbers: impl ExactSizeIterator<Item = T>) {
         while numbers.len() > 0 {
+            debug_assert!(self.rest.len() < IndexPiece::<T>::LEN, "a whole piece is sealed");
             let begin = self.rest.len();
             let end = IndexPiece::<T>::LEN.min(begin + numbers.len());
             debug_assert!(begin < end, "there is room in the rest");

@@ -30,6 +30,7 @@ use super::super::writer::{hint_name, segment_name};
 
 /// Newest segments that are copied.
 const COPIED_SEGMENTS: usize = 2;
+const _: () = assert!(COPIED_SEGMENTS > 0, "the segment that is written to is copied");
 
 /// Blocks in which segments are written.
 const BLOCK_BYTES: u64 = BLOCK_BYTES_MAX as u64;
@@ -80,6 +81,7 @@ impl Note {
     fn of(file: &File) -> io::Result<Note> {
         let bytes = file.metadata()?.len();
         let last_block_at = bytes.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
+        assert!(bytes - last_block_at <= BLOCK_BYTES, "the rest is at most a block");
         let mut last_block = vec![0; (bytes - last_block_at) as usize];
         // Shorter where the file has been cut off just now.
         let read = read_up_to(file, &mut last_block, last_block_at, 1)?;
@@ -139,6 +141,10 @@ impl LogCopy {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             outcome => outcome?,
         }
+        debug_assert!(
+            self.newest_id.is_none_or(|newest| id < newest),
+            "sealed segments are linked"
+        );
         self.linked.push(id);
         // An index file may be missing.
         match link(hint_name(id)) {
