@@ -9,28 +9,28 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | reference count (low 29 bits), frequency of use |
-//! | 4 | 4 | value length |
+//! | 4 | 2 | value length (low 14 bits), wide, dense (top bit) |
+//! | 6 | 2 | revision |
 //! | 8 | 8 | CAS |
 //! | 16 | 4 | seqno, low 32 bits |
-//! | 20 | 4 | revision, low 32 bits |
-//! | 24 | 2 | seqno, high 16 bits |
-//! | 26 | 2 | revision, high 16 bits |
-//! | 28 | 1 | key length |
-//! | 29 | 1 | datatype (low bits), evicted, which optional fields follow, deleted (top bit) |
-//! | 30 | n | optional fields, key, then value |
+//! | 20 | 2 | seqno, high 16 bits |
+//! | 22 | 1 | key length |
+//! | 23 | 1 | datatype (low bits), evicted, which optional fields follow, deleted (top bit) |
+//! | 24 | n | optional fields, key, then value |
 //!
 //! Flags, expiry and collection are optional, in this order, 4 bytes each and unaligned: most
-//! documents lack two of the three, and 30 to 34 bytes of header instead of 42 are worth an
-//! addition per read. An evicted version has no value behind its key, but still has the value's
-//! length, unless it is dense. A tombstone of an expired document has room for flags, which are 0:
-//! no other block has that.
+//! documents lack two of the three, and 24 to 28 bytes of header instead of 36 are worth an
+//! addition per read. A long value or a large revision has room before the header
+//! (`item/wide.rs`). An evicted version has no value after its key, but still has the value's
+//! length. A tombstone of an expired document has room for flags, which are 0: no other block has
+//! that.
 //!
 //! Unsafe invariants, cited below by number:
-//! 1. A block is allocated by `NewItem::allocate` with `block_bytes` of what its header says: both
-//!    lengths and which optional fields there are never change, and it is freed with the same
-//!    length. It is aligned to 8 bytes, as the arena's blocks are.
-//! 2. Header, optional fields and key are written before `NewItem::allocate` returns, the value
-//!    before `NewItem::new` and `FillingItem::finish` return.
+//! 1. A block is allocated by `NewItem::allocate` or `NewItem::widen` with `allocated_bytes` of
+//!    what it says: its lengths and which fields it has never change, and it is freed with the same
+//!    length. It is aligned to 8 bytes, as the arena's blocks are, and so is its header.
+//! 2. Wide fields, header, optional fields and key are written before `NewItem::allocate` returns,
+//!    the value before `NewItem::new` and `FillingItem::finish` return.
 //! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it
 //!    has become an `ItemRef` only the reference count is ever written.
 //! 4. A dropped `NewItem` frees its block. Each `ItemRef` owns one count; the last retires the
@@ -56,6 +56,7 @@ mod reference_count;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod wide;
 
 pub(crate) use dropping::drop_both;
 pub use filling::FillingItem;
@@ -67,19 +68,18 @@ pub use slot::SharedItem;
 #[repr(C)]
 struct Header {
     refcount: ReferenceCount,
-    value_bytes: u32,
+    lengths: u16,
+    rev: u16,
     cas: u64,
     seqno_low: u32,
-    rev_low: u32,
     seqno_high: u16,
-    rev_high: u16,
     key_bytes: u8,
     kind: u8,
 }
 
 /// Bytes of a block before optional fields and key. Source: the table above, compared with it by a
 /// test.
-pub const HEADER_BYTES: usize = 30;
+pub const HEADER_BYTES: usize = 24;
 const DELETED: u8 = 0x80;
 const HAS_FLAGS: u8 = 0x40;
 const HAS_EXPIRY: u8 = 0x20;
@@ -104,15 +104,15 @@ const OPTIONAL_BYTES_OF: [u8; 8] = {
 const _: () = assert!(HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION == 7 << OPTIONAL_SHIFT);
 /// Revisions and seqnos have 48 bits, as on the wire of change streams.
 const U48_MAX: u64 = (1 << 48) - 1;
-const _: () = assert!(offset_of!(Header, kind) + 1 == HEADER_BYTES);
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 const _: () = assert!(align_of::<Header>() == 8);
-const _: () = assert!(offset_of!(Header, value_bytes) == 4);
+const _: () = assert!(offset_of!(Header, lengths) == 4);
+const _: () = assert!(offset_of!(Header, rev) == 6);
 const _: () = assert!(offset_of!(Header, cas) == 8);
 const _: () = assert!(offset_of!(Header, seqno_low) == 16);
-const _: () = assert!(offset_of!(Header, rev_low) == 20);
-const _: () = assert!(offset_of!(Header, seqno_high) == 24);
-const _: () = assert!(offset_of!(Header, rev_high) == 26);
-const _: () = assert!(offset_of!(Header, key_bytes) == 28);
+const _: () = assert!(offset_of!(Header, seqno_high) == 20);
+const _: () = assert!(offset_of!(Header, key_bytes) == 22);
+const _: () = assert!(offset_of!(Header, kind) == 23);
 const _: () = assert!(HAS_FLAGS > HAS_EXPIRY && HAS_EXPIRY > HAS_COLLECTION, "their order");
 const _: () =
     assert!(DELETED | HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION | EVICTED == !DATATYPE_BITS);
@@ -129,16 +129,6 @@ impl Header {
     /// Offset of the key.
     fn key_at(&self) -> usize {
         HEADER_BYTES + Header::optional_bytes(self.kind)
-    }
-
-    fn block_bytes(&self) -> usize {
-        block_bytes(self.kind, usize::from(self.key_bytes), self.present_bytes())
-    }
-
-    /// Bytes of the value that are in the block, plain or dense.
-    #[inline]
-    fn present_bytes(&self) -> usize {
-        if self.kind & EVICTED != 0 { self.dense_bytes() } else { self.value_bytes as usize }
     }
 }
 
@@ -160,11 +150,11 @@ pub struct ItemFields {
     pub keeps_expiry: bool,
 }
 
-/// At least a whole `Header`, whose size is rounded up past `HEADER_BYTES`, so that a reference to
-/// the header never reaches beyond the block.
-fn block_bytes(kind: u8, key_bytes: usize, value_bytes: usize) -> usize {
+/// Bytes of a block that is not wide, of whose value `present_bytes` are in it.
+#[inline]
+fn narrow_bytes(kind: u8, key_bytes: usize, present_bytes: usize) -> usize {
     debug_assert!(key_bytes <= usize::from(u8::MAX), "a key's length is one byte");
-    (HEADER_BYTES + Header::optional_bytes(kind) + key_bytes + value_bytes).max(size_of::<Header>())
+    HEADER_BYTES + Header::optional_bytes(kind) + key_bytes + present_bytes
 }
 
 /// One immutable version of a document, whatever keeps it in memory.
@@ -195,11 +185,28 @@ impl Item {
 
     fn bytes(&self, from: usize, len: usize) -> &[u8] {
         debug_assert!(
-            from + len <= self.header().block_bytes(),
+            from + len + self.wide_bytes() <= self.allocated_bytes(),
             "the range is inside the block (1)"
         );
         // SAFETY: (1, 2) callers pass the range of key or value as the header gives it.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(from), len) }
+    }
+
+    /// Offset of the value, or of its dense form.
+    #[inline]
+    fn value_offset(&self) -> usize {
+        let header = self.header();
+        header.key_at() + usize::from(header.key_bytes)
+    }
+
+    /// Bytes of the allocation.
+    fn allocated_bytes(&self) -> usize {
+        let header = self.header();
+        let present = match header.kind & EVICTED {
+            0 => self.plain_bytes(),
+            _ => self.dense_bytes(),
+        };
+        self.wide_bytes() + narrow_bytes(header.kind, usize::from(header.key_bytes), present)
     }
 
     /// Offset of an optional field, if the block has it.
@@ -236,15 +243,13 @@ impl Item {
 
     /// Document body; empty for a tombstone, and for an evicted or dense version.
     pub fn value(&self) -> &[u8] {
-        let header = self.header();
-        let at = header.key_at() + usize::from(header.key_bytes);
-        let bytes = if header.kind & EVICTED != 0 { 0 } else { header.value_bytes as usize };
-        self.bytes(at, bytes)
+        let bytes = if self.header().kind & EVICTED != 0 { 0 } else { self.plain_bytes() };
+        self.bytes(self.value_offset(), bytes)
     }
 
     /// Length of the document body, wherever it is.
     pub fn value_bytes(&self) -> usize {
-        self.header().plain_bytes()
+        self.plain_bytes()
     }
 
     pub fn cas(&self) -> Cas {
@@ -258,8 +263,7 @@ impl Item {
     }
 
     pub fn rev_seqno(&self) -> RevSeqno {
-        let header = self.header();
-        RevSeqno(u64::from(header.rev_low) | u64::from(header.rev_high) << 32)
+        RevSeqno(self.revision())
     }
 
     pub fn flags(&self) -> u32 {
@@ -310,25 +314,28 @@ impl Item {
     /// Bytes of memory that the block takes, all in: those of its class in the arena.
     #[inline]
     pub fn block_bytes(&self) -> usize {
-        block_arena::occupied_bytes(self.header().block_bytes())
+        block_arena::occupied_bytes(self.allocated_bytes())
     }
 
     /// Bytes of memory that the block would take with its plain value.
     pub(crate) fn block_bytes_plain(&self) -> usize {
-        let (header, key_bytes) = (self.header(), usize::from(self.header().key_bytes));
-        block_arena::occupied_bytes(block_bytes(header.kind, key_bytes, header.plain_bytes()))
+        self.block_bytes_with(self.plain_bytes())
     }
 
     /// Bytes of memory that the block would take without its value.
     pub(crate) fn block_bytes_evicted(&self) -> usize {
+        self.block_bytes_with(0)
+    }
+
+    fn block_bytes_with(&self, present_bytes: usize) -> usize {
         let header = self.header();
-        block_arena::occupied_bytes(block_bytes(header.kind, usize::from(header.key_bytes), 0))
+        let bytes = narrow_bytes(header.kind, usize::from(header.key_bytes), present_bytes);
+        block_arena::occupied_bytes(self.wide_bytes() + bytes)
     }
 
     /// Bytes of key and value, evicted or not.
     pub fn document_bytes(&self) -> usize {
-        let header = self.header();
-        usize::from(header.key_bytes) + header.plain_bytes()
+        usize::from(self.header().key_bytes) + self.plain_bytes()
     }
 
     /// How often the document was used of late, from 0 to 7.
@@ -355,11 +362,11 @@ impl Item {
     pub(crate) fn is_to_move(&self, round: &Round) -> bool {
         round.may_hold(self.0.addr().get()) && {
             // SAFETY: (1, 4) the block is live and has the length of its allocation.
-            unsafe { round.is_to_move(self.0.cast(), self.header().block_bytes()) }
+            unsafe { round.is_to_move(self.allocation(), self.allocated_bytes()) }
         }
     }
 
-    /// Where the block is, for a prefetch.
+    /// Where the header is, for a prefetch.
     pub(crate) fn address(&self) -> *const u8 {
         self.0.as_ptr().cast_const().cast()
     }

@@ -2,29 +2,22 @@
 //!
 //! Owns: their layout. A dense block says that it is evicted, so a reader that does not know dense
 //! values sees a document without its value and asks for a fetch; none can take the compressed
-//! bytes for the document. The top bit of the value's length then says that the compressed form is
-//! behind the key: the number of the dictionary's slot, and a frame. Below are the lengths of the
-//! plain value and of that form, 15 bits each.
+//! bytes for the document. The header's length is that of the plain value. After the key follow
+//! the number of the dictionary's slot and the length of a frame, 2 bytes each, and the frame.
 //!
 //! A dense block is counted in its dictionary until its last reference is given up. The numbers of
 //! unsafe invariants are those of `item.rs`.
 
 use oribi_types::DocKey;
 
-use super::{EVICTED, Header, Item, ItemFields, ItemRef, NewItem};
+use super::{Item, ItemFields, ItemRef, NewItem};
 use crate::dense::{DenseError, count_value, release_value, with_inflated};
 use crate::limits::DENSE_PLAIN_BYTES_MAX;
 
-/// Of the value's length of an evicted block: the value is behind the key, in its dense form.
-const DENSE: u32 = 1 << 31;
-const LENGTH_BITS: u32 = 15;
-const LENGTH_MASK: u32 = (1 << LENGTH_BITS) - 1;
-/// Bytes of the slot's number before the frame.
-const SLOT_BYTES: usize = 2;
-const _: () = assert!(DENSE_PLAIN_BYTES_MAX <= LENGTH_MASK as usize);
-const _: () = assert!(2 * LENGTH_BITS < 31, "both lengths fit below the bit");
-/// The length of a plain or evicted value never has the bit.
-const _: () = assert!(crate::limits::VALUE_BYTES_MAX < DENSE as usize);
+/// Bytes of the dense form before the frame: slot and length.
+const FRAME_AT: usize = 4;
+const _: () = assert!(DENSE_PLAIN_BYTES_MAX <= u16::MAX as usize, "a frame is shorter");
+const _: () = assert!(DENSE_PLAIN_BYTES_MAX <= super::wide::NARROW_VALUE_BYTES_MAX);
 
 /// The compressed form of a value.
 struct DenseValue<'a> {
@@ -32,43 +25,30 @@ struct DenseValue<'a> {
     frame: &'a [u8],
 }
 
-impl Header {
-    #[inline]
-    pub(super) fn is_dense(&self) -> bool {
-        self.kind & EVICTED != 0 && self.value_bytes & DENSE != 0
-    }
-
+impl Item {
     /// Bytes of the dense form; 0 for an evicted block that is not dense.
     #[cold]
     pub(super) fn dense_bytes(&self) -> usize {
-        if self.is_dense() { (self.value_bytes & LENGTH_MASK) as usize } else { 0 }
+        if !self.is_dense() {
+            return 0;
+        }
+        let [_, frame_bytes] = self.frame_head();
+        FRAME_AT + usize::from(frame_bytes)
     }
 
-    /// Length of the value, inflated, wherever it is.
-    #[inline]
-    pub(super) fn plain_bytes(&self) -> usize {
-        match self.value_bytes & DENSE {
-            0 => self.value_bytes as usize,
-            _ => (self.value_bytes >> LENGTH_BITS & LENGTH_MASK) as usize,
-        }
+    /// Slot of the dictionary and length of the frame.
+    fn frame_head(&self) -> [u16; 2] {
+        debug_assert!(self.is_dense(), "only a dense block has a frame");
+        // SAFETY: (1, 2) a dense block has both after its key.
+        unsafe { self.0.cast::<u8>().add(self.value_offset()).cast::<[u16; 2]>().read_unaligned() }
     }
 
     /// The block leaves its dictionary's count.
     #[inline]
-    pub(super) fn release_dictionary(&self, item: &Item) {
+    pub(super) fn release_dictionary(&self) {
         if self.is_dense() {
-            let value = item.dense_value();
-            release_value(value.slot, self.plain_bytes(), self.dense_bytes());
+            release_value(self.dense_value().slot, self.plain_bytes(), self.dense_bytes());
         }
-    }
-}
-
-impl Item {
-    /// True when the block has the value in its dense form. Such an item is also
-    /// [`Item::is_evicted`], because only [`ItemRef::to_plain`] shows its value.
-    #[inline]
-    pub fn is_dense(&self) -> bool {
-        self.header().is_dense()
     }
 
     /// Slot of the dictionary that a dense value needs.
@@ -77,10 +57,9 @@ impl Item {
     }
 
     fn dense_value(&self) -> DenseValue<'_> {
-        let header = self.header();
-        let at = header.key_at() + usize::from(header.key_bytes);
-        let (slot, frame) = self.bytes(at, header.dense_bytes()).split_at(SLOT_BYTES);
-        DenseValue { slot: u16::from_le_bytes([slot[0], slot[1]]), frame }
+        let [slot, frame_bytes] = self.frame_head();
+        let frame = self.bytes(self.value_offset() + FRAME_AT, usize::from(frame_bytes));
+        DenseValue { slot, frame }
     }
 }
 
@@ -126,36 +105,32 @@ impl NewItem {
         frame: &[u8],
         plain_bytes: usize,
     ) -> Option<NewItem> {
-        let dense_bytes = SLOT_BYTES + frame.len();
         assert!(plain_bytes <= DENSE_PLAIN_BYTES_MAX, "a dense value has a bound");
-        if dense_bytes >= plain_bytes {
+        if FRAME_AT + frame.len() >= plain_bytes {
             return None;
         }
-        let lengths = DENSE | (plain_bytes as u32) << LENGTH_BITS | dense_bytes as u32;
-        Some(NewItem::dense_block(item, lengths, [&slot.to_le_bytes(), frame], slot))
+        Some(NewItem::dense_block(item, plain_bytes, &DenseValue { slot, frame }))
     }
 
     /// A copy of a dense block.
     pub(super) fn copy_of_dense(item: &ItemRef) -> NewItem {
-        let value = item.dense_value();
-        let parts = [&value.slot.to_le_bytes()[..], value.frame];
-        NewItem::dense_block(item, item.header().value_bytes, parts, value.slot)
+        NewItem::dense_block(item, item.plain_bytes(), &item.dense_value())
     }
 
-    fn dense_block(item: &ItemRef, lengths: u32, parts: [&[u8]; 2], slot: u16) -> NewItem {
+    fn dense_block(item: &ItemRef, plain_bytes: usize, value: &DenseValue<'_>) -> NewItem {
         let fields = ItemFields { evicted: true, ..item.fields() };
         let key: DocKey<'_> = item.key();
-        let (mut new, mut value) = NewItem::allocate(key, &fields, lengths);
-        for part in parts {
-            // SAFETY: (1) the dense form has the length that `lengths` says, both parts together.
-            unsafe {
-                value.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len());
-                value = value.add(part.len());
-            }
+        let (slot, frame) = (value.slot, value.frame);
+        let dense_bytes = FRAME_AT + frame.len();
+        let (mut new, place) = NewItem::allocate(key, &fields, plain_bytes, Some(dense_bytes));
+        // SAFETY: (1) the dense form has this length, which is below 2^16.
+        unsafe {
+            place.cast::<[u16; 2]>().write_unaligned([slot, frame.len() as u16]);
+            place.add(FRAME_AT).as_ptr().copy_from_nonoverlapping(frame.as_ptr(), frame.len());
         }
         new.set_version(item.cas(), item.seqno(), item.rev_seqno());
-        let header = new.0.header();
-        count_value(slot, header.plain_bytes(), header.dense_bytes());
+        debug_assert_eq!(new.0.dense_bytes(), dense_bytes, "a form is read as it is written");
+        count_value(slot, plain_bytes, dense_bytes);
         new
     }
 }

@@ -33,8 +33,8 @@ impl ItemRef {
     /// Retires the block, whose last count was given up.
     #[inline]
     fn retire(&self) {
-        self.header().release_dictionary(self);
-        let (address, bytes) = (self.block().cast(), self.header().block_bytes());
+        self.release_dictionary();
+        let (address, bytes) = (self.allocation(), self.allocated_bytes());
         debug_assert!(bytes >= super::HEADER_BYTES, "a block has a header");
         // SAFETY: (1, 4) this was the last count, no slot leads to the block any more, and the
         // length is the one of the allocation.

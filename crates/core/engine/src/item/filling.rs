@@ -7,7 +7,6 @@ use std::ptr::NonNull;
 
 use oribi_types::DocKey;
 
-use super::new_item::value_length;
 use super::{ItemFields, NewItem};
 
 /// A block whose value is still being received, straight into its place.
@@ -27,7 +26,7 @@ impl FillingItem {
     /// # Panics
     /// As [`NewItem::new`].
     pub fn new(key: DocKey<'_>, fields: ItemFields, value_bytes: usize) -> FillingItem {
-        let (block, value) = NewItem::allocate(key, &fields, value_length(value_bytes));
+        let (block, value) = NewItem::allocate(key, &fields, value_bytes, None);
         debug_assert!(!fields.evicted, "a value that is received is in its block");
         FillingItem { block, value, filled_bytes: 0, is_settled: false }
     }

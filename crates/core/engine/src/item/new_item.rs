@@ -6,9 +6,10 @@ use std::ptr::NonNull;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
 use super::reference_count::ReferenceCount;
+use super::wide::{NARROW_VALUE_BYTES_MAX, WIDE_BYTES, WideFields, lengths_of, widened};
 use super::{
     DATATYPE_BITS, DELETED, EVICTED, HAS_COLLECTION, HAS_EXPIRY, HAS_FLAGS, HEADER_BYTES, Header,
-    ItemFields, ItemRef, OPTIONAL_BYTES, U48_MAX,
+    ItemFields, ItemRef, OPTIONAL_BYTES, U48_MAX, narrow_bytes,
 };
 use crate::block_arena;
 
@@ -25,7 +26,7 @@ impl NewItem {
     /// protocol's limits (250 bytes, 20 MiB) before.
     pub fn new(key: DocKey<'_>, fields: ItemFields, parts: &[&[u8]]) -> NewItem {
         let value_len: usize = parts.iter().map(|part| part.len()).sum();
-        let (new, mut value) = NewItem::allocate(key, &fields, value_length(value_len));
+        let (new, mut value) = NewItem::allocate(key, &fields, value_len, None);
         if fields.evicted {
             return new;
         }
@@ -45,7 +46,7 @@ impl NewItem {
     /// As [`NewItem::new`].
     pub fn evicted(key: DocKey<'_>, fields: ItemFields, value_bytes: usize) -> NewItem {
         let fields = ItemFields { evicted: true, ..fields };
-        NewItem::allocate(key, &fields, value_length(value_bytes)).0
+        NewItem::allocate(key, &fields, value_bytes, None).0
     }
 
     /// The same version as `item`, with its value in the same form or, for `evicted`, without. Its
@@ -81,13 +82,15 @@ impl NewItem {
         self.0.header().refcount.copy_frequency(&of.header().refcount);
     }
 
-    /// A block with everything but its value, and where the value goes. `value_bytes` is the
-    /// header's.
+    /// A block with everything but its value of `value_bytes`, and where that goes, or its dense
+    /// form of so many bytes.
     pub(super) fn allocate(
         key: DocKey<'_>,
         fields: &ItemFields,
-        value_bytes: u32,
+        value_bytes: usize,
+        dense_bytes: Option<usize>,
     ) -> (NewItem, NonNull<u8>) {
+        let value_length = u32::try_from(value_bytes).expect("the caller checked the value limit");
         let key_bytes = u8::try_from(key.key.len()).expect("the caller checked the key limit");
         let given = |is_given: bool, bit: u8| if is_given { bit } else { 0 };
         let is_expiration = fields.deleted && fields.expired;
@@ -100,23 +103,28 @@ impl NewItem {
             | given(key.collection != CollectionId::DEFAULT, HAS_COLLECTION);
         let new_header = Header {
             refcount: ReferenceCount::one(),
-            value_bytes,
+            lengths: lengths_of(value_bytes, dense_bytes.is_some()),
+            rev: 0,
             cas: 0,
             seqno_low: 0,
-            rev_low: 0,
             seqno_high: 0,
-            rev_high: 0,
             key_bytes,
             kind,
         };
-        let block = block_arena::allocate(new_header.block_bytes());
-        let header = block.cast::<Header>();
-        // SAFETY: (1) the block is large and aligned enough for the header, then optional fields,
-        // key and value from HEADER_BYTES on; the header goes first because its padding overlaps
-        // them.
+        let present_bytes = dense_bytes.unwrap_or(if fields.evicted { 0 } else { value_bytes });
+        let is_wide = value_bytes > NARROW_VALUE_BYTES_MAX;
+        let before_bytes = if is_wide { WIDE_BYTES } else { 0 };
+        let after_bytes = narrow_bytes(kind, key.key.len(), present_bytes);
+        let block = block_arena::allocate(before_bytes + after_bytes);
+        // SAFETY: (1) the block is large and aligned enough for wide fields, the header, then
+        // optional fields, key and value from HEADER_BYTES on.
         unsafe {
+            let header = block.add(before_bytes).cast::<Header>();
+            if is_wide {
+                WideFields { rev: 0, value_bytes: value_length }.write(header);
+            }
             header.write(new_header);
-            let mut at = block.add(HEADER_BYTES).as_ptr();
+            let mut at = header.cast::<u8>().add(HEADER_BYTES).as_ptr();
             let optional = [
                 (HAS_FLAGS, flags),
                 (HAS_EXPIRY, fields.expiry),
@@ -137,23 +145,63 @@ impl NewItem {
     /// Where the value begins.
     pub(super) fn value_at(&self) -> NonNull<u8> {
         debug_assert!(!self.0.is_evicted(), "a value in the block has a place");
-        let header = self.0.header();
-        let at = header.key_at() + usize::from(header.key_bytes);
         // SAFETY: (1) the value begins inside the block, or at its end when it is empty.
-        unsafe { self.0.block().cast::<u8>().add(at) }
+        unsafe { self.0.block().cast::<u8>().add(self.0.value_offset()) }
     }
 
     /// Sets the version. Called once, under the queue lock or while loading from the store.
     pub fn set_version(&mut self, cas: Cas, seqno: Seqno, rev_seqno: RevSeqno) {
         assert!(seqno.0 <= U48_MAX, "a vbucket has 2^48 seqnos");
-        let rev = rev_seqno.0.min(U48_MAX);
+        self.set_revision(rev_seqno.0.min(U48_MAX));
         // SAFETY: (3) the block is not shared yet.
         let header = unsafe { self.0.block().as_mut() };
         header.cas = cas.0;
         (header.seqno_low, header.seqno_high) = (seqno.0 as u32, (seqno.0 >> 32) as u16);
-        (header.rev_low, header.rev_high) = (rev as u32, (rev >> 32) as u16);
         debug_assert_eq!(self.as_item().seqno(), seqno, "a seqno is read as it is written");
-        debug_assert_eq!(self.as_item().rev_seqno().0, rev, "a revision is read as it is written");
+    }
+
+    /// Sets the revision, in a wide block if it needs one.
+    #[inline]
+    fn set_revision(&mut self, rev: u64) {
+        match u16::try_from(rev) {
+            // SAFETY: (3) the block is not shared yet.
+            Ok(narrow) if self.0.wide_bytes() == 0 => unsafe {
+                self.0.block().as_mut().rev = narrow
+            },
+            _ => self.set_wide_revision(rev),
+        }
+        debug_assert_eq!(self.0.revision(), rev, "a revision is read as it is written");
+    }
+
+    #[cold]
+    fn set_wide_revision(&mut self, rev: u64) {
+        if self.0.wide_bytes() == 0 {
+            self.widen();
+        }
+        let fields = WideFields { rev, ..self.0.wide_fields() };
+        // SAFETY: (1, 3) the block is wide and not shared yet.
+        unsafe { fields.write(self.0.block()) }
+    }
+
+    /// Copies everything to a wide block: at most 16 KiB, of a document that was written 65,536
+    /// times. The revision becomes known when a version is queued, after its value is in the block.
+    fn widen(&mut self) {
+        let (old, old_bytes) = (self.0.allocation(), self.0.allocated_bytes());
+        let value_bytes = self.0.plain_bytes() as u32;
+        let block = block_arena::allocate(WIDE_BYTES + old_bytes);
+        // SAFETY: (1, 3) the new block has room for the old one after the wide fields. The old one
+        // has no other pointer and no destructor left to run: what it counts in has moved.
+        unsafe {
+            let header = block.add(WIDE_BYTES);
+            header.copy_from_nonoverlapping(old, old_bytes);
+            let mut header = header.cast::<Header>();
+            WideFields { rev: 0, value_bytes }.write(header);
+            header.as_mut().lengths = widened(header.as_ref().lengths);
+            self.0 = ManuallyDrop::new(ItemRef::owning(header));
+            block_arena::free(old, old_bytes);
+        }
+        debug_assert_eq!(self.0.plain_bytes(), value_bytes as usize, "the same value");
+        debug_assert_eq!(self.0.allocated_bytes(), WIDE_BYTES + old_bytes, "and the wide fields");
     }
 
     /// Sets the absolute expiry, for a write that keeps the expiry of the version before it.
@@ -220,18 +268,13 @@ impl NewItem {
     }
 }
 
-/// The header's length of a plain or evicted value.
-pub(super) fn value_length(bytes: usize) -> u32 {
-    u32::try_from(bytes).expect("the caller checked the value limit")
-}
-
 impl Drop for NewItem {
     fn drop(&mut self) {
         debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
-        self.0.header().release_dictionary(&self.0);
-        let bytes = self.0.header().block_bytes();
-        debug_assert!(bytes >= size_of::<Header>(), "a block has a whole header (1)");
+        self.0.release_dictionary();
+        let bytes = self.0.allocated_bytes();
+        debug_assert!(bytes >= HEADER_BYTES, "a block has a whole header (1)");
         // SAFETY: (1, 3) this is the only pointer to the block, so no reader has to be waited for.
-        unsafe { block_arena::free(self.0.block().cast(), bytes) }
+        unsafe { block_arena::free(self.0.allocation(), bytes) }
     }
 }

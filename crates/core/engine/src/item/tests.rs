@@ -4,7 +4,8 @@ use std::mem::{MaybeUninit, offset_of};
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
-use super::{FillingItem, HEADER_BYTES, Header, ItemFields, ItemRef, NewItem};
+use super::wide::{NARROW_VALUE_BYTES_MAX, WIDE_BYTES};
+use super::{FillingItem, HEADER_BYTES, Header, ItemFields, ItemRef, NewItem, U48_MAX};
 
 fn key(bytes: &[u8]) -> DocKey<'_> {
     DocKey { collection: CollectionId(9), key: bytes }
@@ -23,12 +24,11 @@ fn layout_matches_the_table_in_the_module_docs() {
         .collect();
     let expected = [
         (offset_of!(Header, refcount), "reference count (low 29 bits), frequency of use"),
-        (offset_of!(Header, value_bytes), "value length"),
+        (offset_of!(Header, lengths), "value length (low 14 bits), wide, dense (top bit)"),
+        (offset_of!(Header, rev), "revision"),
         (offset_of!(Header, cas), "CAS"),
         (offset_of!(Header, seqno_low), "seqno, low 32 bits"),
-        (offset_of!(Header, rev_low), "revision, low 32 bits"),
         (offset_of!(Header, seqno_high), "seqno, high 16 bits"),
-        (offset_of!(Header, rev_high), "revision, high 16 bits"),
         (offset_of!(Header, key_bytes), "key length"),
         (
             offset_of!(Header, kind),
@@ -69,6 +69,32 @@ fn the_smallest_and_a_large_block() {
     let item = NewItem::new(key(&[b'x'; 250]), ItemFields::default(), &[&big]).publish();
     assert_eq!(item.value(), &big[..]);
     assert_eq!(item.key().key.len(), 250);
+}
+
+#[test]
+fn long_values_and_large_revisions_widen_a_block() {
+    let lengths = [0, 1, NARROW_VALUE_BYTES_MAX, NARROW_VALUE_BYTES_MAX + 1, 100_000];
+    let revisions = [0, 1, 0xffff, 0x1_0000, U48_MAX];
+    for (value_bytes, rev) in lengths.into_iter().flat_map(|len| revisions.map(|rev| (len, rev))) {
+        let is_wide = value_bytes > NARROW_VALUE_BYTES_MAX || rev > 0xffff;
+        let value = vec![0xcd; value_bytes];
+        for evicted in [false, true] {
+            let fields = ItemFields { flags: 7, expiry: 99, evicted, ..Default::default() };
+            let mut new = NewItem::new(key(b"k1"), fields, &[&value]);
+            new.set_version(Cas(5), Seqno(6), RevSeqno(rev));
+            let item = new.publish();
+            assert_eq!((item.rev_seqno(), item.value_bytes()), (RevSeqno(rev), value_bytes));
+            assert_eq!((item.cas(), item.seqno(), item.key()), (Cas(5), Seqno(6), key(b"k1")));
+            assert_eq!((item.flags(), item.expiry(), item.is_evicted()), (7, 99, evicted));
+            let present: &[u8] = if evicted { b"" } else { &value };
+            assert_eq!(item.value(), present);
+            let wide = if is_wide { WIDE_BYTES } else { 0 };
+            let bytes = wide + HEADER_BYTES + 12 + 2 + present.len();
+            assert_eq!((item.wide_bytes(), item.allocated_bytes()), (wide, bytes));
+            let copy = NewItem::copy_of(&item, evicted).publish();
+            assert_eq!((copy.rev_seqno(), copy.value()), (RevSeqno(rev), present));
+        }
+    }
 }
 
 #[test]
@@ -115,8 +141,8 @@ fn every_choice_of_optional_fields_reads_back() {
         assert_eq!((item.datatype(), item.is_deleted()), (fields.datatype, fields.deleted));
         assert_eq!(item.is_evicted(), fields.evicted);
         let optional = (choice & 7 | u32::from(is_expiration) << 1).count_ones() as usize * 4;
-        assert_eq!(item.header().block_bytes(), HEADER_BYTES + optional + 8 + value.len());
-        assert_eq!(item.block_bytes(), item.header().block_bytes().next_multiple_of(8).max(48));
+        assert_eq!(item.allocated_bytes(), HEADER_BYTES + optional + 8 + value.len());
+        assert_eq!(item.block_bytes(), item.allocated_bytes().next_multiple_of(8).max(48));
     }
 }
 

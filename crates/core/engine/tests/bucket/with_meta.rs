@@ -5,7 +5,8 @@ use std::sync::Arc;
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{
-    Bucket, GetOutcome, ItemRef, MetaOutcome, MutationOutcome, WithMetaMode, WithMetaRequest,
+    Bucket, GetOutcome, ItemRef, MetaOutcome, MutationOutcome, StoreRequest, WithMetaMode,
+    WithMetaRequest,
 };
 use oribi_storage::MemoryStore;
 use oribi_subdoc::limits::XATTR_BYTES_MAX;
@@ -74,6 +75,26 @@ fn a_bucket_that_compresses_does_so_with_these_too() {
     assert_eq!((item.attributes(), item.flags()), (&attributes[..], 7));
     assert_eq!(item.plain_body(&mut Vec::new()), Ok(&body[..]));
     assert_eq!((item.cas(), item.rev_seqno()), (Cas(1000), RevSeqno(10)));
+}
+
+#[test]
+fn revisions_go_on_beyond_what_a_header_holds() {
+    let bucket = open(Arc::new(MemoryStore::new()));
+    for value_bytes in [0, 100, 16_383, 16_384, 100_000] {
+        let value = vec![b'v'; value_bytes];
+        let request =
+            WithMetaRequest { rev_seqno: RevSeqno(0xfffe), ..version(&value, Datatype::RAW) };
+        done(bucket.store_with_meta(VB, key("k"), &request, NOW));
+        for rev in 0xffff_u64..0x1_0004 {
+            done(bucket.store(VB, key("k"), &StoreRequest::set(&value), NOW));
+            let item = get(&bucket, key("k"));
+            assert_eq!((item.rev_seqno().0, item.value()), (rev, &value[..]));
+            let table = bucket.vbucket(VB).unwrap().hash_table_stats();
+            assert_eq!(table.item_bytes, item.block_bytes());
+            assert_eq!(table.item_bytes, bucket.vbucket(VB).unwrap().stats().item_bytes);
+        }
+        bucket.flush_step().unwrap();
+    }
 }
 
 // Compat (Writes with metadata): `maxTTL` of bucket or collection cuts the expiry of documents
