@@ -221,20 +221,21 @@ impl QueryIndexes {
         let Some(consumer) = consumer else { return Ok(()) };
         let progress = &consumer.progress;
         let bucket = handle.bucket();
-        let wanted = || -> Vec<(Vbid, Seqno)> {
-            match consistency {
+        let wanted = || -> Result<Vec<(Vbid, Seqno)>> {
+            Ok(match consistency {
                 Consistency::NotBounded => Vec::new(),
                 Consistency::RequestPlus => {
                     bucket.vbuckets().iter().map(|one| (one.id(), one.high_seqno())).collect()
                 }
-                Consistency::AtPlus(text) => mutation_tokens::wanted(text, handle.name()),
-            }
+                Consistency::AtPlus(text) => mutation_tokens::wanted(text, handle)?,
+            })
         };
-        let (mut changes, mut seqnos) = (bucket.ownership_changes(), wanted());
+        let (mut settled, mut seqnos) = (None, Vec::new());
         loop {
-            // Another history may have lower seqnos.
-            if changes != bucket.ownership_changes() {
-                (changes, seqnos) = (bucket.ownership_changes(), wanted());
+            // Another history may have lower seqnos, or lack a write of a token.
+            let now_settled = bucket.settled_ownership_changes();
+            if now_settled.is_none() || now_settled != settled {
+                (settled, seqnos) = (now_settled, wanted()?);
             }
             if progress.has_all(&seqnos) {
                 return Ok(());

@@ -1,6 +1,11 @@
 //! What a statement has to see, how long it may take, and which keyspaces its user may use.
 
+use std::cell::Cell;
+
+use oribi_query::{Consistency, QueryError};
 use serde_json::{Value, json};
+
+use crate::query_indexes::QueryIndexes;
 
 use super::{ADMIN, Fixture, add_user};
 
@@ -32,7 +37,8 @@ fn statements_see_the_writes_of_their_tokens() {
     fixture.put("a", br#"{"n":1}"#);
     let seen = fixture.at_plus(&json!({ "default": fixture.tokens(0) }));
     assert_eq!(seen["results"], json!([1]), "{seen}");
-    for lost in [fixture.tokens(1), json!({ "0": [0, "12345"] })] {
+    let absent = json!({ "9": [1, "12345"] });
+    for lost in [fixture.tokens(1), json!({ "0": [0, "12345"] }), absent] {
         let refused = fixture.at_plus(&json!({ "default": lost }));
         assert_eq!(refused["errors"][0]["code"], 12015, "{refused}");
     }
@@ -46,6 +52,33 @@ fn statements_see_the_writes_of_their_tokens() {
     let statement = "SELECT RAW n FROM `default` ORDER BY n";
     let plus = json!({ "statement": statement, "scan_consistency": "request_plus" });
     assert_eq!(fixture.service_json(&plus)["results"], json!([1, 2]));
+}
+
+/// The history of a token may end after the statement's first check. Such a statement once waited
+/// for the index until its time was over.
+#[test]
+fn a_wait_for_a_lost_write_ends_by_name() {
+    let fixture = Fixture::development();
+    fixture.define("CREATE INDEX by_n ON `default`(n)");
+    let context = fixture.server.as_ref().unwrap().context();
+    let indexes = QueryIndexes::default();
+    indexes.tend(context);
+    let handle = context.buckets.get("default").unwrap();
+    let catch_up = |tokens: &Value| {
+        let consistency = Consistency::AtPlus(json!({ "default": tokens }).to_string());
+        let waits = Cell::new(0);
+        let check = || {
+            waits.set(waits.get() + 1);
+            match waits.get() < 3 {
+                true => Ok(()),
+                false => Err(QueryError::datastore(1080, "it waits")),
+            }
+        };
+        indexes.catch_up(&handle, &consistency, &check).map_err(|error| error.code)
+    };
+    let refused = catch_up(&fixture.tokens(1));
+    indexes.stop();
+    assert_eq!(refused, Err(12015));
 }
 
 #[test]
