@@ -1,6 +1,7 @@
 //! Indexes that a server feeds: statements have the rows of a scan while documents are written,
 //! deleted and expire, after a restart, and whatever becomes of the collection.
 
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -332,4 +333,31 @@ fn a_refused_index_is_built_when_there_is_memory() {
     bucket.release_from_index(bytes);
     fixture.wait_for_state("by_a", "online");
     fixture.assert_indexed("SELECT 1 FROM `default` WHERE a = 1", "by_a");
+}
+
+/// A vbucket of another node has no part of the answer here, so there is none.
+#[test]
+fn a_vbucket_that_moves_away_ends_an_index_scan() {
+    const DOCUMENTS: usize = 400;
+    let fixture = Fixture::development();
+    let documents = fixture.documents(1);
+    // Rows come in the order of keys, and this one is the last.
+    (1..DOCUMENTS).for_each(|n| documents.store(&format!("k{n}"), r#"{"a":1}"#, 0));
+    documents.store("z", r#"{"a":1}"#, 0);
+    fixture.define("CREATE INDEX by_a ON `default`(a)");
+    let statement = "SELECT RAW META().id || REPEAT('x', 100000) FROM `default` WHERE a = 1";
+    fixture.assert_indexed(statement, "by_a");
+    let form = format!("statement={statement}&scan_consistency=request_plus");
+    let mut stream = fixture.connect("POST", "/query/service", super::ADMIN, &form);
+    // More rows than sockets hold: the statement waits in the middle for its client.
+    let mut text = vec![0; 1_000];
+    stream.read_exact(&mut text).unwrap();
+    documents.bucket.deactivate(vbucket_of(b"z", documents.bucket.config().vbuckets));
+    stream.read_to_end(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let answer: Value = serde_json::from_str(&super::query_service::unchunked(head, body)).unwrap();
+    let rows = answer["results"].as_array().unwrap().len();
+    assert!((1..DOCUMENTS).contains(&rows), "{rows} rows");
+    assert_eq!((&answer["errors"][0]["code"], &answer["status"]), (&json!(12008), &json!("fatal")));
 }
