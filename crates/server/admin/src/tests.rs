@@ -26,6 +26,8 @@ mod monitoring;
 #[cfg(feature = "query")]
 mod query_bad_input;
 #[cfg(feature = "query")]
+mod query_clients;
+#[cfg(feature = "query")]
 mod query_consistency;
 #[cfg(feature = "query")]
 mod query_index_feed;
