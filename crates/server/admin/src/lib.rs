@@ -64,6 +64,8 @@ mod query_service;
 mod query_store;
 mod rates;
 mod request;
+#[cfg(feature = "query")]
+mod request_ids;
 mod route_rule;
 mod router;
 mod routes;

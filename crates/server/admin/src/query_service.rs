@@ -56,6 +56,7 @@ use super::statement_places::{HeapShare, QueueRejection, StatementResources, Sta
 use crate::limits::{STATEMENT_TIMEOUT, STATEMENT_TIMEOUT_MAX};
 use crate::mutation_tokens;
 use crate::query_store::BucketStore;
+use crate::request_ids::request_id;
 use crate::statement_control::{StatementControl, StatementEnd};
 use crate::statement_memory::StatementMemory;
 
@@ -330,21 +331,6 @@ fn failure(wrong: &QueryError, word: &str) -> HttpReply {
     });
     let status = StatusCode::from_u16(wrong.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
     whole(status, "application/json", body.to_string())
-}
-
-/// A number of the request, in the form of a UUID.
-fn request_id() -> String {
-    let mut bytes = [0u8; 16];
-    // Without entropy the numbers repeat, which only logs notice.
-    let _ = getrandom::fill(&mut bytes);
-    let mut text = String::with_capacity(36);
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 fn error_json(error: &QueryError) -> serde_json::Value {
