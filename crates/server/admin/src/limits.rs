@@ -99,6 +99,11 @@ pub const SCAN_BATCH_BYTES: usize = 128 * 1024;
 #[cfg(feature = "query")]
 pub const STATEMENT_SCAN_BYTES: usize = 512 * 1024 + 2 * SCAN_BATCH_BYTES;
 
+/// Keys of a range whose documents are read by key. Each costs a look-up, several times as much as
+/// in a scan; together they are some hundred KiB.
+#[cfg(feature = "query")]
+pub const NARROW_RANGE_KEYS: usize = 1_000;
+
 /// Rows from which on a piece of an answer is sent. A statement has three pieces, reserved in the
 /// connections' memory, or rows that are larger.
 #[cfg(feature = "query")]

@@ -1,9 +1,10 @@
 //! The buckets of this process as the datastore of SQL++ statements.
 //!
 //! Owns: the keyspaces that a user may name. A bucket's name is its default collection. The parts:
-//! [`keyspace`] has documents as statements take them, read by [`lookup`] or [`snapshot_scans`]
-//! from the collection of a [`reader`], in a [`batch`]; [`change`] writes them, [`place`] has what
-//! reads and changes need. Indexes are `query_indexes`', the language is `oribi_query`'s.
+//! [`keyspace`] has documents as statements take them, read by [`lookup`], [`narrow_range`] or
+//! [`snapshot_scans`] from the collection of a [`reader`], in a [`batch`]; [`change`] writes them,
+//! [`place`] has what reads and changes need. Indexes are `query_indexes`', the language is
+//! `oribi_query`'s.
 //!
 //! Invariants:
 //! - a bucket, scope or collection in which the user has no right looks like a missing one;
@@ -18,6 +19,7 @@ mod batch;
 mod change;
 mod keyspace;
 mod lookup;
+mod narrow_range;
 mod place;
 mod reader;
 mod snapshot_scans;

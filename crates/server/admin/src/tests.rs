@@ -40,6 +40,8 @@ mod query_port;
 #[cfg(feature = "query")]
 mod query_queue;
 #[cfg(feature = "query")]
+mod query_ranges;
+#[cfg(feature = "query")]
 mod query_service;
 #[cfg(all(feature = "console", feature = "query"))]
 mod route_statuses;

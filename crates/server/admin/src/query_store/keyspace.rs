@@ -1,8 +1,9 @@
 //! The documents of one collection, read for a statement.
 //!
 //! Owns: the rights of a read and a scan, and documents as the language takes them: the body,
-//! without attributes and inflated. A look-up sees the newest version as a GET does, a scan shows
-//! each vbucket as of one moment, with every write acknowledged before it began.
+//! without attributes and inflated. A look-up sees the newest version as a GET does, and so does a
+//! range with few keys; a scan shows each vbucket as of one moment, with every write acknowledged
+//! before it began.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use oribi_types::Datatype;
 use super::batch::StoredVersion;
 use super::change;
 use super::lookup::DocumentLookup;
+use super::narrow_range::NarrowRange;
 use super::place::KeyspacePlace;
 use super::reader::KeyspaceReader;
 use super::snapshot_scans::SnapshotScans;
@@ -65,6 +67,16 @@ impl CollectionKeyspace {
         values: LoadValues,
         visit: &mut dyn FnMut(QueryDocument) -> ControlFlow<()>,
     ) -> anyhow::Result<()> {
+        if let Some(mut narrow) = NarrowRange::find(&self.reader, range, values)? {
+            while narrow.advance()? {
+                let Some(stored) = narrow.document() else { break };
+                let (document, _memory) = self.expanded(stored)?;
+                if visit(document).is_break() {
+                    break;
+                }
+            }
+            return Ok(());
+        }
         let mut scans = SnapshotScans::begin(&self.reader, range, values)?;
         while scans.advance()? {
             let Some(stored) = scans.document() else { break };
