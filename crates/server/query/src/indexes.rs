@@ -23,7 +23,8 @@ pub fn run(statement: &Statement, context: &QueryContext, rt: &Runtime<'_>) -> R
     }
 }
 
-fn constant(expr: &Expr, context: &QueryContext, rt: &Runtime<'_>) -> Result<QueryValue> {
+/// The value of an expression without names.
+pub fn constant(expr: &Expr, context: &QueryContext, rt: &Runtime<'_>) -> Result<QueryValue> {
     let turn = || rt.turn();
     let mut compiler = Compiler::new(rt.store, context, &turn);
     let expr = compiler.expr(expr)?;

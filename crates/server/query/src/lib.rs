@@ -34,6 +34,7 @@ mod functions;
 pub mod harness;
 mod index;
 mod indexes;
+mod infer;
 mod lexer;
 mod like;
 mod limits;

@@ -76,3 +76,11 @@ pub(crate) const KEY_BYTES_MAX: usize = 1 << 10;
 
 /// Errors and warnings in one answer.
 pub(crate) const ERRORS_MAX: usize = 64;
+
+/// Documents of a sample of INFER, its values at a place, its flavors, and the fields and levels of
+/// a schema. A flavor is compared with every document.
+pub(crate) const INFER_SAMPLE_MAX: usize = 100_000;
+pub(crate) const INFER_VALUES_MAX: usize = 1_000;
+pub(crate) const INFER_FLAVORS_MAX: usize = 100;
+pub(crate) const INFER_FIELDS_MAX: usize = 1_000;
+pub(crate) const INFER_DEPTH_MAX: usize = 16;

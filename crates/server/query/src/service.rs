@@ -25,7 +25,7 @@ use crate::prepared::{PreparedStatement, PreparedStatements};
 use crate::request::QueryRequest;
 use crate::runtime::{QueryParameters, Runtime, SlotFrame};
 use crate::value::{QueryValue, Text, write};
-use crate::{explain, indexes};
+use crate::{explain, indexes, infer};
 
 /// Takes the parts of an answer.
 pub trait RowSink {
@@ -211,6 +211,11 @@ impl Service {
                 let (plan, _) = StatementPlan::compile(inner, context, rt.store, &|| rt.turn())?;
                 let row = explain::row(&plan, inner, &request.statement);
                 output.start("{\"plan\":\"json\",\"text\":\"string\"}".to_owned())?;
+                output.value(&row).map(drop)
+            }
+            Statement::Infer(infer) => {
+                let row = infer::run(infer, context, rt)?;
+                output.start("\"json\"".to_owned())?;
                 output.value(&row).map(drop)
             }
             Statement::CreateIndex(_) | Statement::DropIndex(_) | Statement::BuildIndex(_) => {

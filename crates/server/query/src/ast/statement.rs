@@ -18,10 +18,18 @@ pub enum Statement {
     CreateIndex(Box<CreateIndex>),
     DropIndex(Box<DropIndex>),
     BuildIndex(Box<BuildIndex>),
+    Infer(Box<Infer>),
     /// A bare expression, which is no statement.
     Expression,
     /// A statement that the engine knows and does not run.
     Unsupported(&'static str),
+}
+
+/// `INFER keyspace WITH options`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Infer {
+    pub keyspace: KeyspacePath,
+    pub options: Option<Expr>,
 }
 
 /// A keyspace that a change goes to.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ast::statement::{Execute, Prepare, Statement};
+use crate::ast::statement::{Execute, Infer, Prepare, Statement};
 use crate::ast::{Body, Expr};
 use crate::error::Result;
 use crate::lexer::keywords::Keyword;
@@ -34,7 +34,7 @@ impl Parser<'_> {
             Keyword::BEGIN | Keyword::START | Keyword::COMMIT | Keyword::ROLLBACK => {
                 self.transaction(word)
             }
-            Keyword::INFER => self.unsupported("INFER"),
+            Keyword::INFER => self.infer(),
             _ => self.query_or_expression(),
         }
     }
@@ -50,6 +50,17 @@ impl Parser<'_> {
         self.eat_word(Keyword::INDEX);
         self.statement()?;
         Ok(Statement::Unsupported("ADVISE"))
+    }
+
+    fn infer(&mut self) -> Result<Statement> {
+        self.advance();
+        let _ = self.eat_word(Keyword::COLLECTION) || self.eat_word(Keyword::KEYSPACE);
+        let keyspace = self.keyspace()?;
+        let options = match self.eat_word(Keyword::WITH) {
+            true => Some(self.expr()?),
+            false => None,
+        };
+        Ok(Statement::Infer(Box::new(Infer { keyspace, options })))
     }
 
     fn transaction(&mut self, word: Keyword) -> Result<Statement> {
