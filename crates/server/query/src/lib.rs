@@ -63,7 +63,7 @@ pub use entries::block::IndexEntry;
 pub use entries::sorted::{EntryRange, IndexSnapshot};
 pub use error::{QueryError, Result};
 pub use index::document_index::DocumentIndex;
-pub use index::encoded_keys::InsertRejection;
+pub use index::encoded_keys::{IndexableDocument, InsertRejection};
 pub use memory_budget::MemoryBudget;
 pub use request::QueryRequest;
 pub use scan_hints::{FieldCondition, FieldOperator, FieldValue, ScanHints};

@@ -58,13 +58,13 @@ fn costly_keys_are_rejected_in_bounded_time() {
     for key in keys {
         let (index, budget) = index(&key, 1 << 30);
         let started = Instant::now();
-        let inserted = index.insert(&document(20_000, 200_000), false);
+        let inserted = index.insert(&(&document(20_000, 200_000)).into(), false);
         let elapsed = started.elapsed();
         assert_eq!(inserted, Err(InsertRejection::TooCostly), "{key}");
         assert!(elapsed < END_MAX, "{elapsed:?}: {key}");
         assert!(budget.most() <= 128 << 20, "{} bytes: {key}", budget.most());
         assert_eq!(budget.used(), 0, "{key}");
-        assert_eq!(index.insert(&document(0, 2), false), Ok(()), "{key}");
+        assert_eq!(index.insert(&(&document(0, 2)).into(), false), Ok(()), "{key}");
     }
 }
 
@@ -78,7 +78,7 @@ fn large_documents_with_usual_keys_are_indexed() {
         ("(lower(`text`) like \"%y\")", 1),
     ] {
         let (index, _budget) = index(key, 256 << 20);
-        assert_eq!(index.insert(&numbers, false), Ok(()), "{key}");
+        assert_eq!(index.insert(&(&numbers).into(), false), Ok(()), "{key}");
         assert_eq!(index.entry_count(), entries, "{key}");
     }
 }
@@ -86,7 +86,7 @@ fn large_documents_with_usual_keys_are_indexed() {
 #[test]
 fn keys_without_memory_are_rejected_as_full() {
     let (index, budget) = index("(distinct (array (`x`) for `x` in `a` end))", 256 << 10);
-    assert_eq!(index.insert(&document(20_000, 0), false), Err(InsertRejection::Full));
+    assert_eq!(index.insert(&(&document(20_000, 0)).into(), false), Err(InsertRejection::Full));
     index.clear();
     drop(index);
     assert_eq!(budget.used(), 0);
@@ -97,7 +97,7 @@ fn an_evaluation_ends_when_it_is_cancelled() {
     let (index, _budget) = index(PAIRS, 1 << 30);
     let started = Instant::now();
     std::thread::scope(|scope| {
-        let insertion = scope.spawn(|| index.insert(&document(20_000, 0), false));
+        let insertion = scope.spawn(|| index.insert(&(&document(20_000, 0)).into(), false));
         index.cancel();
         assert_eq!(insertion.join().unwrap(), Err(InsertRejection::Cancelled));
     });
@@ -107,7 +107,7 @@ fn an_evaluation_ends_when_it_is_cancelled() {
 #[test]
 fn a_scan_reads_no_costly_document() {
     let (index, _budget) = index(PAIRS, 1 << 30);
-    index.insert(&document(2, 0), false).unwrap();
+    index.insert(&(&document(2, 0)).into(), false).unwrap();
     let (encoded, key) = index.all_entries().remove(0);
     let entry = [&encoded[..], &key].concat();
     let keyspace = MemoryDatastore::default().add("d");

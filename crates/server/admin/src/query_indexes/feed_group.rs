@@ -21,7 +21,7 @@ use oribi_engine::dcp::{
     StreamRequest, StreamSink, StreamStep, VbucketDcpStream,
 };
 use oribi_query::stored::{body_of, inflated_bytes};
-use oribi_query::{InsertRejection, QueryDocument};
+use oribi_query::{IndexableDocument, InsertRejection, QueryDocument};
 use oribi_types::{CollectionId, Datatype, Seqno, VbUuid, Vbid};
 
 use super::fed_index::FedIndex;
@@ -571,6 +571,7 @@ fn apply(
     };
     // Only a document of a later revision can have had other entries.
     let replaces = record.rev_seqno.0 > 1;
+    let document = IndexableDocument::from(&document);
     for index in indexes {
         match index.entries.insert(&document, replaces) {
             // One that has ended takes nothing and delays nothing.

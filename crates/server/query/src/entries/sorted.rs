@@ -81,7 +81,8 @@ impl IndexEntries {
         let stamp = &mut sorted.stamps[stamp_of(document_key)];
         *stamp = stamp.wrapping_add(1);
         let mut inserted = 0;
-        let mut entry = Vec::new();
+        let longest = encoded.iter().map(Vec::len).max().unwrap_or_default();
+        let mut entry = Vec::with_capacity(longest + document_key.len());
         for encoded in encoded {
             entry.clear();
             entry.extend_from_slice(encoded);

@@ -21,7 +21,9 @@ use crate::error::{QueryError, Result};
 use crate::memory_budget::MemoryBudget;
 use crate::plan::IndexKeys;
 
-use super::encoded_keys::{DocumentLimit, EvaluationLimits, InsertRejection, encoded_keys};
+use super::encoded_keys::{
+    DocumentLimit, EvaluationLimits, IndexableDocument, InsertRejection, encoded_keys,
+};
 
 /// Code of an index that a statement cannot use now.
 const NOT_USABLE: u32 = 12015;
@@ -77,14 +79,14 @@ impl DocumentIndex {
     /// succeeds, and has to be cleared if it never does.
     pub fn insert(
         &self,
-        document: &QueryDocument,
+        document: &IndexableDocument<'_>,
         replaces: bool,
     ) -> std::result::Result<(), InsertRejection> {
         let encoded = self.keys_of(document, self.memory.budget(), Some(&self.is_cancelled))?;
         let inserted = if encoded.is_empty() {
             usize::from(replaces)
         } else {
-            let inserted = self.entries.insert(&encoded, &document.key);
+            let inserted = self.entries.insert(&encoded, document.key());
             inserted.map_err(|_| InsertRejection::Full)?
         };
         if replaces && inserted > 0 {
@@ -100,7 +102,7 @@ impl DocumentIndex {
 
     fn keys_of(
         &self,
-        document: &QueryDocument,
+        document: &IndexableDocument<'_>,
         memory: &dyn MemoryBudget,
         cancelled: Option<&AtomicBool>,
     ) -> std::result::Result<Vec<Vec<u8>>, InsertRejection> {
@@ -171,7 +173,7 @@ impl DocumentIndex {
 
     /// The encoded keys of a document's entries.
     pub fn entries_of(&self, document: &QueryDocument) -> Vec<Vec<u8>> {
-        self.keys_of(document, &DocumentLimit, None).unwrap_or_default()
+        self.keys_of(&document.into(), &DocumentLimit, None).unwrap_or_default()
     }
 
     /// All entries as they are now, stale ones among them: encoded keys and the document's key.
@@ -209,7 +211,7 @@ impl DocumentIndex {
         let document = keyspace.get(entry.document_key())?;
         let encoded = document
             .as_ref()
-            .map(|document| self.keys_of(document, &DocumentLimit, None))
+            .map(|document| self.keys_of(&document.into(), &DocumentLimit, None))
             .transpose();
         let encoded = encoded.map_err(|rejection| self.unreadable(rejection))?;
         let is_current = |encoded: &Vec<Vec<u8>>| {

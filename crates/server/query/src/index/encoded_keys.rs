@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use crate::compile::index_keys::NoDocuments;
 use crate::datastore::{KeyspaceName, QueryDocument};
@@ -23,6 +24,9 @@ use crate::value::{QueryValue, Text};
 
 /// Bytes of an entry apart from its content, while the entries of a document are collected.
 const ENTRY_BYTES: usize = 64;
+
+/// Bytes of most encoded keys, for which an entry is allocated once.
+const KEY_BYTES_USUAL: usize = 32;
 
 /// Why an index does not take a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,17 +61,39 @@ impl MemoryBudget for DocumentLimit {
     fn release(&self, _bytes: usize) {}
 }
 
+/// A document whose text was read, once for all indexes that take it.
+pub struct IndexableDocument<'d> {
+    document: &'d QueryDocument,
+    value: QueryValue,
+    key: Text,
+}
+
+impl<'d> From<&'d QueryDocument> for IndexableDocument<'d> {
+    fn from(document: &'d QueryDocument) -> IndexableDocument<'d> {
+        let key = Text::from_bytes(document.key.clone());
+        IndexableDocument { document, value: document_value(document), key }
+    }
+}
+
+impl IndexableDocument<'_> {
+    pub fn key(&self) -> &[u8] {
+        &self.document.key
+    }
+}
+
 /// The encoded keys of a document, one for each of its entries.
 pub fn encoded_keys(
     keys: &IndexKeys,
     keyspace: &KeyspaceName,
-    document: &QueryDocument,
+    document: &IndexableDocument<'_>,
     limits: &EvaluationLimits<'_>,
 ) -> KeysResult<Vec<Vec<u8>>> {
     static PREPARED: LazyLock<PreparedStatements> = LazyLock::new(PreparedStatements::default);
     static PARAMETERS: LazyLock<QueryParameters> = LazyLock::new(QueryParameters::default);
     let memory = EvaluationMemory::new(limits.memory);
-    let mut rt = Runtime::new(&NoDocuments, &*PREPARED, &PARAMETERS, &memory);
+    // No key of an index asks for the time.
+    let now = SystemTime::UNIX_EPOCH;
+    let mut rt = Runtime::at(now, &NoDocuments, &*PREPARED, &PARAMETERS, &memory);
     rt.limit_work(INDEX_CHECKS_MAX);
     rt.cancelled = limits.cancelled;
     let kept = RefCell::default();
@@ -90,19 +116,19 @@ impl Evaluation<'_> {
         &self,
         keys: &IndexKeys,
         keyspace: &KeyspaceName,
-        document: &QueryDocument,
+        document: &IndexableDocument<'_>,
     ) -> KeysResult<Vec<Vec<u8>>> {
         let mut frame: SlotFrame = vec![QueryValue::Missing; keys.slot_count];
-        frame[0] = document_value(document);
-        frame[1] = QueryValue::Str(Text::from_bytes(document.key.clone()));
+        frame[0] = document.value.clone();
+        frame[1] = QueryValue::Str(document.key.clone());
         if keys.needs_meta {
-            frame[2] = meta(keyspace, document);
+            frame[2] = meta(keyspace, document.document);
         }
         // A key that fails has no value. A statement without the index would fail.
         if !self.known(self.rt.all_hold(&keys.condition, &mut frame))? {
             return Ok(Vec::new());
         }
-        let mut entries = vec![Vec::new()];
+        let mut entries = vec![Vec::with_capacity(KEY_BYTES_USUAL)];
         for (position, key) in keys.keys.iter().enumerate() {
             let is_absent =
                 |value: &QueryValue| value.is_missing() && position == 0 && !key.include_missing;

@@ -71,7 +71,7 @@ impl MemoryKeyspace {
         let budget = Arc::new(TestBudget::new(64 << 20));
         let index = Arc::new(DocumentIndex::new(definition, budget)?);
         for document in self.documents.lock().unwrap().values() {
-            index.insert(document, false).unwrap();
+            index.insert(&document.into(), false).unwrap();
         }
         self.indexes.lock().unwrap().push(index);
         Ok(())
@@ -147,7 +147,7 @@ impl Keyspace for MemoryKeyspace {
                     expiration,
                 };
                 for index in self.indexes.lock().unwrap().iter() {
-                    index.insert(&document, known.is_some()).unwrap();
+                    index.insert(&(&document).into(), known.is_some()).unwrap();
                 }
                 documents.insert(key, document);
             }

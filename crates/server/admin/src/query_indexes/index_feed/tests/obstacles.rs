@@ -110,7 +110,7 @@ fn a_full_index_is_swept_in_slices() {
         let (key, value) =
             (format!("gone{number}"), format!("{{\"a\":\"{}{text}\"}}", number * 7_919 % 100_003));
         let document = QueryDocument::of_body(key.as_bytes(), Datatype::JSON, value.as_bytes());
-        if index.entries.insert(&document, true).is_err() {
+        if index.entries.insert(&(&document).into(), true).is_err() {
             break;
         }
     }
