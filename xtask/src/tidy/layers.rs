@@ -23,7 +23,7 @@ const LAYERS: [Layer; 25] = [
     Layer { name: "crc-fast", links: &[], tests_use: &[] },
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-supervisor", links: &[], tests_use: &[] },
-    Layer { name: "oribi-protocol", links: &["oribi-types"], tests_use: &[] },
+    Layer { name: "oribi-protocol", links: &["oribi-types"], tests_use: &["oribi-testkit"] },
     Layer { name: "oribi-system", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-tls", links: &[], tests_use: &[] },
     Layer { name: "oribi-subdoc", links: &[], tests_use: &[] },
@@ -114,7 +114,7 @@ const LAYERS: [Layer; 25] = [
     Layer {
         name: "oribi-client",
         links: &["oribi-types", "oribi-protocol", "oribi-tls"],
-        tests_use: &[],
+        tests_use: &["oribi-testkit"],
     },
     Layer {
         name: "oribi-backup",

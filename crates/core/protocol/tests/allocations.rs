@@ -1,15 +1,7 @@
 //! Decoding, encoding into a buffer with room, and reading in a steady state allocate nothing.
 //!
 //! The allocator counts per thread, so that the test runner's own threads do not disturb a count.
-//!
-//! Invariants of the allocator, cited below:
-//! 1. Every call goes to the system allocator with the arguments it came with, so the system
-//!    allocator's guarantees are this one's.
-//! 2. CountingSystem touches a thread-local `Cell` only, which neither allocates nor panics: it is
-//!    initialised by a constant and skipped while its thread is being torn down.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::hint::black_box;
 
 use oribi_protocol::frame::{self, DecodedFrame};
@@ -20,35 +12,15 @@ use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::request::{RequestParts, SetExtras, encode_request};
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
-
-struct CountingSystem;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: invariants 1 and 2.
-unsafe impl GlobalAlloc for CountingSystem {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // The thread's count is gone while the thread ends; nothing is measured then.
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: invariant 1.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: invariant 1.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
+use oribi_testkit::CountingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: CountingSystem = CountingSystem;
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
-fn allocations(work: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATOR.allocations_of_this_thread();
     work();
-    ALLOCATIONS.get() - before
+    ALLOCATOR.allocations_of_this_thread() - before
 }
 
 fn durable_set() -> Vec<u8> {

@@ -1,37 +1,16 @@
 //! What a log store holds in memory, by a counting allocator: for its index as much as it says, in
 //! tables of many keys and of few, packed and not; and little for each further log.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use oribi_storage::{
     KvStore, LogOptions, LogStore, Packing, Record, StoreMaintenance, VbBatch, VbucketState,
 };
+use oribi_testkit::CountingAllocator;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
-/// Counts the bytes that are allocated.
-struct CountingSystem;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for CountingSystem {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        NOW.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: CountingSystem = CountingSystem;
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
 /// Held by the test that counts.
 static COUNTED: Mutex<()> = Mutex::new(());
@@ -86,11 +65,11 @@ fn the_index_takes_what_the_store_says() {
 
         // Not in order, so that tables that stay share chunks with tables that go.
         for from in 0..4 {
-            let (said, held) = (store.sizes().index_bytes, NOW.load(Relaxed));
+            let (said, held) = (store.sizes().index_bytes, ALLOCATOR.allocated());
             for vbid in (from..VBUCKETS).step_by(4) {
                 store.drop_vbucket(Vbid(vbid), None).expect("it is dropped");
             }
-            let given_back = held.abs_diff(NOW.load(Relaxed)) as u64;
+            let given_back = held.abs_diff(ALLOCATOR.allocated()) as u64;
             let said = said - store.sizes().index_bytes;
             let beside = given_back.abs_diff(said);
             assert!(beside <= BESIDE_BYTES_MAX, "{given_back} bytes, said are {said}");
@@ -108,13 +87,13 @@ const FURTHER_FULL_LOG_BYTES_MAX: usize = FURTHER_LOG_BYTES_MAX + (4 << 20);
 /// Bytes that an open store holds with the same documents in so many logs, and those of its index.
 fn held_by(logs: usize, keys_each: u64) -> (usize, u64) {
     let directory = tempfile::tempdir().expect("a directory");
-    let before = NOW.load(Relaxed);
+    let before = ALLOCATOR.allocated();
     let options = LogOptions { logs, compacts_in_background: false, ..LogOptions::default() };
     let store = LogStore::open(directory.path(), options).expect("the store opens");
     (0..VBUCKETS).for_each(|vbid| write(&store, Vbid(vbid), keys_each));
     let index_bytes = store.sizes().index_bytes;
     assert_eq!(index_bytes, store.memory_bytes());
-    (NOW.load(Relaxed) - before, index_bytes)
+    (ALLOCATOR.allocated() - before, index_bytes)
 }
 
 #[test]

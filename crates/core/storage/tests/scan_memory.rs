@@ -1,50 +1,19 @@
 //! What scans by key hold in memory, by a counting allocator: of all stores of the process
 //! together, however many records there are and however long their keys.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use oribi_storage::{
     KvStore, LoadValues, LogOptions, LogStore, Record, ScanProgress, SeqnoRange, VbBatch,
     VbucketState, unlimited,
 };
+use oribi_testkit::CountingAllocator;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
-/// Counts the bytes that are allocated, and the most there were.
-struct CountingSystem;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for CountingSystem {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
-        MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        let now = NOW.fetch_add(bytes, Relaxed) + bytes - layout.size();
-        NOW.fetch_sub(layout.size(), Relaxed);
-        MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.realloc(block, layout, bytes) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: CountingSystem = CountingSystem;
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
 const VB: Vbid = Vbid(1);
 
@@ -115,10 +84,10 @@ fn all_scans_stay_within_the_process_bound() {
             store(&path, documents, key_bytes, &value)
         };
         let stores: Vec<LogStore> = (0..stores).map(open).collect();
-        let before = NOW.load(Relaxed);
-        MOST.store(before, Relaxed);
+        let before = ALLOCATOR.allocated();
+        ALLOCATOR.reset_most();
         assert_eq!(scan(&stores), stores.len() * documents as usize);
-        let most = MOST.load(Relaxed) - before;
+        let most = ALLOCATOR.most() - before;
         assert!(most <= BYTES_MAX, "{most} bytes for keys of {key_bytes}, values of {value_bytes}");
     }
 }
@@ -131,11 +100,11 @@ fn a_scan_holds_no_large_record_while_reserving() {
     const WAITING_BYTES_MAX: usize = 2 << 20;
     let directory = tempfile::tempdir().expect("a directory");
     let store = store(directory.path(), 4, 20, &vec![b'v'; RECORD_BYTES]);
-    let before = NOW.load(Relaxed);
-    let held = || NOW.load(Relaxed) - before;
+    let before = ALLOCATOR.allocated();
+    let held = || ALLOCATOR.allocated() - before;
     let from = DocKey { collection: CollectionId::DEFAULT, key: b"" };
     for in_order in [true, false] {
-        MOST.store(before, Relaxed);
+        ALLOCATOR.reset_most();
         let (mut asked, mut seen) = (0, 0);
         let mut room = |bytes: usize| {
             assert!(bytes >= RECORD_BYTES);
@@ -160,7 +129,7 @@ fn a_scan_holds_no_large_record_while_reserving() {
             seen -= 1;
         }
         assert_eq!((asked, seen), (4, 3));
-        let most = MOST.load(Relaxed) - before;
+        let most = ALLOCATOR.most() - before;
         assert!(most <= RECORD_BYTES + WAITING_BYTES_MAX, "{most} bytes at most");
     }
 }
@@ -171,8 +140,8 @@ fn a_scan_without_values_reserves_nothing() {
     const RECORD_BYTES: usize = 8 << 20;
     let directory = tempfile::tempdir().expect("a directory");
     let store = store(directory.path(), 4, 20, &vec![b'v'; RECORD_BYTES]);
-    let before = NOW.load(Relaxed);
-    MOST.store(before, Relaxed);
+    let before = ALLOCATOR.allocated();
+    ALLOCATOR.reset_most();
     let range = SeqnoRange { values: LoadValues::Skip, ..SeqnoRange::ALL };
     let mut scan = store.begin_scan(VB, range).expect("it begins");
     let mut keys = BTreeSet::new();
@@ -183,6 +152,6 @@ fn a_scan_without_values_reserves_nothing() {
         ControlFlow::Continue(())
     });
     assert_eq!((progress.expect("it scans"), keys.len()), (ScanProgress::Ended, 4));
-    let most = MOST.load(Relaxed) - before;
+    let most = ALLOCATOR.most() - before;
     assert!(most <= 2 << 20, "{most} bytes at most");
 }

@@ -1,48 +1,16 @@
 //! What scans hold in memory, by a counting allocator: the answers of a real Kudu are bounded
 //! before they arrive, however long the documents and however slow the reader.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use oribi_storage::conformance::take_over;
 use oribi_storage::{KvStore, Record, ScanProgress, SeqnoRange, VbBatch, VbucketState, unlimited};
 use oribi_storage_kudu::{KuduStore, KuduUrl};
-use oribi_testkit::SharedKuduCluster;
+use oribi_testkit::{CountingAllocator, SharedKuduCluster};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
-/// Counts the bytes that are allocated, and the most there were.
-struct CountingSystem;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for CountingSystem {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
-        MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        let now = NOW.fetch_add(bytes, Relaxed) + bytes - layout.size();
-        NOW.fetch_sub(layout.size(), Relaxed);
-        MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.realloc(block, layout, bytes) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: CountingSystem = CountingSystem;
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
 static CLUSTER: SharedKuduCluster = SharedKuduCluster::new(1, 1);
 
@@ -86,8 +54,8 @@ fn a_scan_reserves_before_reading_a_large_document() {
     fill(&store, MANY);
     fill(&store, LARGE);
     let from = DocKey { collection: CollectionId::DEFAULT, key: b"" };
-    let before = NOW.load(Relaxed);
-    let held = || NOW.load(Relaxed).saturating_sub(before);
+    let before = ALLOCATOR.allocated();
+    let held = || ALLOCATOR.allocated().saturating_sub(before);
 
     // Each record may be the one at which the reader pauses for minutes.
     let mut seen = 0;
@@ -97,10 +65,10 @@ fn a_scan_reserves_before_reading_a_large_document() {
         seen += 1;
         ControlFlow::Continue(())
     };
-    MOST.store(before, Relaxed);
+    ALLOCATOR.reset_most();
     store.scan_collection(MANY.0, from, &mut unlimited, &mut pause).expect("it scans");
     assert_eq!(seen, MANY.1);
-    let most = MOST.load(Relaxed) - before;
+    let most = ALLOCATOR.most() - before;
     assert!(most <= WAITING_BYTES_MAX, "{most} bytes at most");
 
     // Sixty scans in the order of seqnos share what they hold.
@@ -116,7 +84,7 @@ fn a_scan_reserves_before_reading_a_large_document() {
     drop(scans);
 
     for in_order in [true, false] {
-        MOST.store(before, Relaxed);
+        ALLOCATOR.reset_most();
         let (mut asked, mut seen, mut promised) = (0, 0, 0);
         let mut room = |bytes: usize| {
             assert!(bytes >= LARGE.2);
@@ -133,7 +101,7 @@ fn a_scan_reserves_before_reading_a_large_document() {
         if in_order {
             store.scan_collection(LARGE.0, from, &mut room, &mut visit).expect("it scans");
             // The reader's own copy is the rest of twice what was asked for.
-            let most = MOST.load(Relaxed) - before;
+            let most = ALLOCATOR.most() - before;
             assert!(most <= 2 * promised - LARGE.2, "{most} bytes at most");
         } else {
             let mut scan = store.begin_scan(LARGE.0, all).expect("it begins");

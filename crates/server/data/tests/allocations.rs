@@ -5,39 +5,16 @@
 //! All are counted over many operations after a warm-up, because containers that grow by doubling
 //! (output block, checkpoint chunks, hash table) allocate once in a while by design.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use oribi_engine::block_arena::allocations_of_this_thread;
 use oribi_engine::collections::ManifestChange;
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_server::harness::{ConnectionHarness, HARNESS_VBUCKETS};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct CountingAllocator;
-
-// SAFETY: every call is passed on unchanged to the system allocator; counting touches only a
-// thread-local cell without a destructor, which neither allocates nor unwinds.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use oribi_testkit::CountingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
 const OPERATIONS: u64 = 1000;
 
@@ -107,7 +84,7 @@ fn count(harness: &mut ConnectionHarness, input: &[u8]) -> (u64, u64) {
         harness.feed_into(input, &mut output);
     }
     output.clear();
-    let counts = || (ALLOCATIONS.with(Cell::get), allocations_of_this_thread());
+    let counts = || (ALLOCATOR.allocations_of_this_thread(), allocations_of_this_thread());
     let before = counts();
     harness.feed_into(input, &mut output);
     let after = counts();

@@ -1,16 +1,7 @@
 //! What a pipeline costs besides system calls: no memory for an operation that has no
 //! value to return, one block for one that has.
-//!
-//! Invariants of the allocator, cited below:
-//! 1. Every call goes to the system allocator with the arguments it came with, so the system
-//!    allocator's guarantees are this one's.
-//! 2. CountingSystem touches a thread-local `Cell` only, which neither allocates nor panics: it is
-//!    initialised by a constant and skipped while its thread is being torn down.
 
 mod support;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use bytes::Bytes;
 use oribi_client::{
@@ -18,33 +9,13 @@ use oribi_client::{
 };
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
+use oribi_testkit::CountingAllocator;
 use support::{ServerAction, answer, handshake, opcode, serve};
 
-struct CountingSystem;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: invariants 1 and 2.
-unsafe impl GlobalAlloc for CountingSystem {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // The thread's count is gone while the thread ends; nothing is measured then.
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: invariant 1.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: invariant 1.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: CountingSystem = CountingSystem;
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
-const OPERATIONS: usize = 10_000;
+const OPERATIONS: u64 = 10_000;
 
 /// A server that answers every GET with a value of this size and every SET with a mutation token.
 fn serve_values(size_bytes: usize) -> ConnectOptions {
@@ -61,9 +32,9 @@ fn serve_values(size_bytes: usize) -> ConnectOptions {
 
 /// Runs `OPERATIONS` with a thousand in flight and returns the allocations of this thread, on which
 /// the whole client runs.
-async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option<&Bytes>) -> usize {
+async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option<&Bytes>) -> u64 {
     let options = WriteOptions::default();
-    let before = ALLOCATIONS.get();
+    let before = ALLOCATOR.allocations_of_this_thread();
     for _ in 0..OPERATIONS {
         while pipeline.is_full() {
             pipeline.next().await.expect("something is in flight").result.expect("it succeeds");
@@ -77,7 +48,7 @@ async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option
     while let Some(Completion { result, .. }) = pipeline.next().await {
         result.expect("it succeeds");
     }
-    ALLOCATIONS.get() - before
+    ALLOCATOR.allocations_of_this_thread() - before
 }
 
 /// Buffers grow to what is in flight and stay; the few allocations are what the runtime does.
