@@ -16,15 +16,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use oribi_auth::Identity;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::client_socket::ClientSocket;
 use crate::limits::{
     ADMIN_ANONYMOUS_PER_NETWORK_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_LOGINS_MAX,
     ADMIN_LOGINS_PER_NETWORK_MAX, ADMIN_STREAMS_PER_USER_MAX, ADMIN_USER_CONNECTIONS_MAX,
@@ -157,8 +156,6 @@ pub(crate) struct ConnectionSlot {
     id: u64,
     end: Arc<Notify>,
     has_sent_request: AtomicBool,
-    /// Looked at while requests are served; only at ports for queries.
-    socket: OnceLock<Arc<ClientSocket>>,
 }
 
 /// A busy place, until this is dropped.
@@ -173,11 +170,7 @@ pub(crate) struct StreamPlace {
 }
 
 /// A connection to be closed.
-pub(crate) struct AdminConnection {
-    end: Arc<Notify>,
-    #[cfg(feature = "query")]
-    pub(crate) socket: Option<Arc<ClientSocket>>,
-}
+pub(crate) struct AdminConnection(Arc<Notify>);
 
 impl AdmissionControl {
     /// The places of ports for queries.
@@ -205,8 +198,7 @@ impl AdmissionControl {
             "a connection enters only when there is capacity"
         );
         let has_sent_request = AtomicBool::new(false);
-        let (admission, socket) = (Arc::clone(self), OnceLock::new());
-        Some(Arc::new(ConnectionSlot { admission, id, end, has_sent_request, socket }))
+        Some(Arc::new(ConnectionSlot { admission: Arc::clone(self), id, end, has_sent_request }))
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -233,25 +225,6 @@ impl ConnectionSlot {
     /// Returns when the connection is evicted.
     pub(crate) async fn ended(&self) {
         self.end.notified().await;
-    }
-
-    /// Ends requests whose client has gone.
-    pub(crate) fn watch(&self, socket: ClientSocket) {
-        let is_first = self.socket.set(Arc::new(socket)).is_ok();
-        assert!(is_first, "a connection has one socket");
-    }
-
-    /// Returns when the client of a request has gone, if the connection is watched. The request's
-    /// answer has not begun.
-    pub(crate) async fn client_gone(&self, understands_interim: bool) {
-        match self.socket.get() {
-            Some(socket) => socket.gone(understands_interim).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    pub(crate) fn close(&self) {
-        self.end.notify_one();
     }
 
     /// Call with each complete request.
@@ -334,18 +307,13 @@ impl ActiveRequest {
 impl StreamPlace {
     /// The connection, which outlasts the stream.
     pub(crate) fn connection(&self) -> AdminConnection {
-        let place = &self.busy.place;
-        AdminConnection {
-            end: Arc::clone(&place.end),
-            #[cfg(feature = "query")]
-            socket: place.socket.get().cloned(),
-        }
+        AdminConnection(Arc::clone(&self.busy.place.end))
     }
 }
 
 impl AdminConnection {
     pub(crate) fn close(&self) {
-        self.end.notify_one();
+        self.0.notify_one();
     }
 }
 

@@ -28,7 +28,6 @@ mod blocking;
 mod body;
 mod buckets;
 mod changes;
-mod client_socket;
 mod cluster;
 mod collections;
 mod config_stream;
@@ -96,10 +95,8 @@ use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -108,7 +105,6 @@ use tokio_rustls::TlsAcceptor;
 use crate::limits::{ADMIN_FIRST_REQUEST_DEADLINE, ADMIN_HEADER_DEADLINE};
 use admission::{AdmissionControl, ConnectionSlot};
 use audit::AdminClient;
-use client_socket::{ClientSocket, SharedStream};
 use metrics::MetricsRegistry;
 use oribi_config::Settings;
 use oribi_server::admin_api::tls::CertificateUser;
@@ -307,10 +303,6 @@ fn admit(
     if let Err(error) = stream.set_nodelay(true) {
         return tracing::debug!(%peer, %error, "the client has gone already");
     }
-    let (socket, stream) = ClientSocket::share(stream, role.with_tls);
-    if role.for_queries {
-        place.watch(socket);
-    }
     let state = Arc::clone(state);
     tokio::spawn(async move {
         let served = async {
@@ -338,7 +330,11 @@ async fn is_silent(place: &ConnectionSlot) {
     }
 }
 
-async fn serve_tls_connection(stream: SharedStream, client: AdminClient, state: Arc<AdminState>) {
+async fn serve_tls_connection(
+    stream: tokio::net::TcpStream,
+    client: AdminClient,
+    state: Arc<AdminState>,
+) {
     let peer = client.peer();
     let Some(tls) = state.server.access.tls.as_ref().cloned() else { return };
     let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
@@ -371,20 +367,11 @@ async fn serve_connection(
     client: AdminClient,
 ) {
     let client = Arc::new(client);
-    let for_queries = client.for_queries;
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|request| {
         let (state, client) = (Arc::clone(&state), Arc::clone(&client));
         async move {
-            let understands_interim = request.version() == Version::HTTP_11;
-            let answer = router::answer(state, request, Arc::clone(&client));
-            let answered = tokio::select! {
-                biased;
-                answered = oribi_supervisor::job_future("http", answer) => answered,
-                () = client.place.client_gone(understands_interim) => {
-                    client.place.close();
-                    std::future::pending().await
-                }
-            };
+            let answer = router::answer(state, request, client);
+            let answered = oribi_supervisor::job_future("http", answer).await;
             Ok::<_, Infallible>(answered.unwrap_or_else(|_| message::panicked()))
         }
     });
@@ -392,8 +379,6 @@ async fn serve_connection(
         .timer(TokioTimer::new())
         .header_read_timeout(ADMIN_HEADER_DEADLINE)
         .max_buf_size(HEADER_BYTES_MAX)
-        // Without it hyper ends a request whose client sends nothing more.
-        .half_close(for_queries)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "an admin connection ended early");

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Limited};
-use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use oribi_query::{
@@ -44,11 +44,9 @@ use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use super::admission::AdminConnection;
 use super::body::ReplyBody;
 use super::changes::piece::Outgoing;
 use super::changes::wakeups::Wakeups;
-use super::client_socket::ProbeTimes;
 use super::message::{FormFields, HttpReply, error, panicked, whole};
 use super::request::AdminRequest;
 use super::statement_answer::{StatementAnswer, StatementStart, pace_of_client};
@@ -122,7 +120,6 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
         Arc::clone(&user.identity),
         StatementMemory::new(memory, state.queries.running.turn(), move || pace_of_client(&rows)),
     );
-    let connection = stream.connection();
     let (begun, beginning) = oneshot::channel();
     let occupied = (StatementResources::new(running, stream), state.open_stream());
     let answer =
@@ -158,8 +155,7 @@ pub(super) async fn run(request: &mut AdminRequest) -> HttpReply {
     match wait_for_start(beginning, &control, &cancelled).await {
         Ok(StatementStart::Streams) => {
             let reader = Arc::clone(&taken_bytes);
-            let statements = Arc::clone(&state.queries.running);
-            watch(&control, &cancelled, connection, (reader, statements));
+            watch(&control, &cancelled, (reader, Arc::clone(&state.queries.running)));
             let open = Some(state.open_stream());
             let mut reply = Response::new(ReplyBody::counted_pieces(pieces, taken_bytes, open));
             reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -210,22 +206,15 @@ impl Drop for CancelOnDrop {
 }
 
 /// Sets `cancelled` once the statement has to end, for work that reads no documents. Ends a
-/// statement that is in the way: others wait for its place, and its client reads nothing. Ends one
-/// whose client has gone; hyper finds that out only where it writes.
+/// statement that is in the way: others wait for its place, and its client reads nothing.
 fn watch(
     control: &Arc<StatementControl>,
     cancelled: &Arc<AtomicBool>,
-    connection: AdminConnection,
     (taken_bytes, statements): (Arc<AtomicUsize>, Arc<Statements>),
 ) {
     let (control, cancelled) = (Arc::downgrade(control), Arc::downgrade(cancelled));
     tokio::spawn(async move {
         let (mut taken, mut progress) = (0, Instant::now());
-        let mut probes = ProbeTimes::default();
-        // Pieces end between rows.
-        let probe = |control: &StatementControl| {
-            let _ = control.pieces().try_send(Bytes::from_static(b"\n"));
-        };
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
             let (Some(control), Some(cancelled)) = (control.upgrade(), cancelled.upgrade()) else {
@@ -237,12 +226,6 @@ fn watch(
             }
             if statements.has_waiters() && progress.elapsed() >= STALL_MAX {
                 control.end(StatementEnd::InTheWay);
-            }
-            if let Some(socket) = &connection.socket
-                && socket.has_gone(&mut probes, || probe(&control))
-            {
-                control.end(StatementEnd::ClientGone);
-                connection.close();
             }
             if control.has_to_end() {
                 return cancelled.store(true, Ordering::Relaxed);

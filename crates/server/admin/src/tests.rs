@@ -26,8 +26,6 @@ mod monitoring;
 #[cfg(feature = "query")]
 mod query_bad_input;
 #[cfg(feature = "query")]
-mod query_clients;
-#[cfg(feature = "query")]
 mod query_consistency;
 #[cfg(feature = "query")]
 mod query_index_feed;
