@@ -6,6 +6,7 @@
 //! Rules look at words and signs, not at types; what needs a compiler belongs in clippy.
 
 mod annotations;
+mod assertions;
 mod circles;
 mod code_mask;
 mod columns;
@@ -73,6 +74,7 @@ fn check(tree: &SourceTree) -> Vec<Finding> {
     }
     circles::check(tree, &mut findings);
     annotations::check(tree, &mut findings);
+    assertions::check(tree, &mut findings);
     type_names::check_tree(tree, &mut findings);
     findings.sort();
     findings

@@ -283,3 +283,22 @@ fn documentation_that_repeats_a_name_is_rejected() {
     assert_one(&findings_in("crates/a/src/lib.rs", text), 3, "2 words");
     assert_eq!(findings_in("crates/core/types/src/lib.rs", text), []);
 }
+
+#[test]
+fn functions_named_by_question_words_are_rejected() {
+    let named = |name: &str| format!("//! Header.\n\nfn {name}() {{}}\n");
+    assert_one(&findings_in("crates/a/src/tests.rs", named("what_is_lost_is_said")), 3, "what");
+    assert_eq!(findings_in("crates/a/src/tests.rs", named("losses_are_reported")), []);
+    assert_eq!(findings_in("crates/a/src/tests.rs", named("it")), []);
+}
+
+#[test]
+fn crates_below_their_assertion_floor_are_rejected() {
+    let of = |assertion: &str| {
+        let text = format!("//! Header.\n\nfn f() {{{assertion}}}\nfn g(x: [u8; 2]) {{}}\n");
+        findings_in("crates/core/engine/src/lib.rs", text)
+    };
+    assert_one(&of("h();"), 1, "0 assertions in 2 functions");
+    assert_eq!(of("assert!(h());"), []);
+    assert_one(&of("/* assert!(h()) */"), 1, "less than 50");
+}

@@ -121,26 +121,32 @@ fn is_member(path: &str) -> bool {
 }
 
 pub(super) fn check(file: &SourceFile, findings: &mut Vec<Finding>) {
-    for (index, line) in code_mask::code_only(&file.text).lines().enumerate() {
-        if let Some(name) = function_name(line)
-            && name.len() > TEST_NAME_MAX
-        {
-            let message = format!(
-                "`{name}` has {} characters, more than {TEST_NAME_MAX}: condition and result",
-                name.len()
-            );
-            findings.push(Finding::new(&file.path, index + 1, message));
-        }
+    for (name, line) in functions(file).into_iter().filter(|(name, _)| name.len() > TEST_NAME_MAX) {
+        let message = format!(
+            "`{name}` has {} characters, more than {TEST_NAME_MAX}: condition and result",
+            name.len()
+        );
+        findings.push(Finding::new(&file.path, line, message));
     }
     if is_member(&file.path) && !PUBLISHED.iter().any(|path| file.path.starts_with(path)) {
         check_comments(file, findings);
     }
 }
 
+/// Names of the functions of a file, and their lines.
+pub(super) fn functions(file: &SourceFile) -> Vec<(String, usize)> {
+    let code = code_mask::code_only(&file.text);
+    let named = (1..).zip(code.lines()).filter_map(|(number, line)| {
+        let name = function_name(line)?;
+        Some((name.to_owned(), number))
+    });
+    named.collect()
+}
+
 fn function_name(line: &str) -> Option<&str> {
-    let (_, behind) = line.split_once("fn ")?;
-    let end = behind.find(|character: char| !character.is_alphanumeric() && character != '_')?;
-    Some(&behind[..end])
+    let (_, after) = line.split_once("fn ")?;
+    let end = after.find(|character: char| !character.is_alphanumeric() && character != '_')?;
+    Some(&after[..end])
 }
 
 fn check_comments(file: &SourceFile, findings: &mut Vec<Finding>) {

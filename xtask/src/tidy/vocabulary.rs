@@ -1,8 +1,8 @@
 //! Rule: names and prose use the field's words.
 //!
-//! [`PHRASES`] may not stand in comments and documents, [`TYPE_NAMES`] may not name a type. Both
-//! say what to write instead. A word with a right use elsewhere is not listed: a rule that cries
-//! wolf is switched off.
+//! [`PHRASES`] may not stand in comments and documents, [`TYPE_NAMES`] may not name a type, and
+//! [`FIRST_WORDS`] begin no function. A word with a right use elsewhere is not listed: a rule that
+//! cries wolf is switched off.
 
 use super::code_mask;
 use super::finding::Finding;
@@ -43,12 +43,19 @@ const PHRASES: [(&str, &str); 30] = [
     ("what is there", "the contents or the present items"),
 ];
 
-/// Participles and pronouns that are no types.
-const TYPE_NAMES: [&str; 34] = [
-    "Asked", "Asker", "Awake", "Denied", "Done", "Ended", "Fed", "Found", "Given", "Got", "Held",
-    "Kept", "Known", "Later", "Limbo", "MayNot", "Meant", "NotDone", "OwnLines", "Refusal",
-    "Refused", "Seen", "Sent", "Shown", "Sought", "Spared", "Taken", "Takings", "Told", "Waiting",
-    "Wanted", "Who", "Whole", "Written",
+/// Participles and pronouns that are no types, in tests as in product code.
+const TYPE_NAMES: [&str; 49] = [
+    "Asked", "Asker", "Awake", "Denied", "Done", "Ended", "Ends", "Fed", "Fetched", "Found",
+    "Given", "Got", "Heard", "Held", "Kept", "Known", "Later", "Leased", "Limbo", "LooseEnd",
+    "Made", "MayNot", "Meant", "Needs", "Nobody", "NotDone", "OwnLines", "Planted", "Refusal",
+    "Refused", "Seen", "Sees", "Sent", "Shown", "Sought", "Spared", "Taken", "Takings", "Then",
+    "Told", "Torn", "Unheard", "Waiting", "Waits", "Wanted", "Who", "Whole", "Woken", "Written",
+];
+
+/// First words of a name that says no condition and no result.
+const FIRST_WORDS: [&str; 14] = [
+    "anything", "how", "it", "nobody", "nothing", "others", "somebody", "they", "those", "what",
+    "whatever", "who", "whoever", "whose",
 ];
 
 /// Paths whose prose and type names are not gone through yet. The list only gets shorter.
@@ -77,6 +84,13 @@ pub(super) fn check(file: &SourceFile, findings: &mut Vec<Finding>) {
                 definition.name
             );
             findings.push(Finding::new(&file.path, definition.line, message));
+        }
+    }
+    for (name, line) in type_names::functions(file) {
+        let first = name.split('_').next().unwrap_or_default();
+        if FIRST_WORDS.contains(&first) && name.contains('_') {
+            let message = format!("`{name}` begins with \"{first}\": name condition and result");
+            findings.push(Finding::new(&file.path, line, message));
         }
     }
 }

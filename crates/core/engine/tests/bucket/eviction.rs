@@ -513,7 +513,7 @@ fn finish(client: &mut Client) {
 // Compat (Differences): Full eviction
 // Invariant: Only durable versions leave memory, and only while the table holds the only reference.
 #[test]
-fn whatever_is_evicted_every_answer_is_the_models() {
+fn answers_under_eviction_are_those_of_the_model() {
     for policy in [EvictionPolicy::Value, EvictionPolicy::Full] {
         for seed in 1..=10 {
             println!("{policy:?} seed {seed}");

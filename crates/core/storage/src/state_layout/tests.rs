@@ -140,7 +140,7 @@ fn complete_end_excludes_a_part_of_a_snapshot() {
 
 proptest! {
     #[test]
-    fn whatever_bytes_never_panic(value in prop::collection::vec(any::<u8>(), 0..100)) {
+    fn arbitrary_bytes_never_panic(value in prop::collection::vec(any::<u8>(), 0..100)) {
         check_decoding(value)?;
     }
 

@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn anything_is_an_error_or_a_certificate(der in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_an_error_or_a_certificate(der in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = read(&der);
     }
 

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_created() {
+    fn absent_files_are_not_created() {
         let scratch = data_dir(|_| ());
         for name in ["nope", "", "..", "b/../b"] {
             let error = OfflineBucket::open(scratch.path(), name).err().expect("no such bucket");

@@ -318,7 +318,7 @@ fn bad_index_files_are_as_good_as_none() {
 // Invariant: Bytes from network or disk never cause a panic.
 /// Random bytes in place of whole files, and of their parts.
 #[test]
-fn whatever_bytes_never_panic() {
+fn arbitrary_bytes_never_panic() {
     let original = filled();
     let mut random = SeededRandom::new(0xf0);
     let names = original.names();

@@ -173,7 +173,7 @@ fn filled_by_turns() -> SimDirectory {
 // Invariant: A log opened with accepted damage keeps every whole frame and accounts for the missing
 // ones.
 #[test]
-fn whatever_is_missing_is_among_the_losses() {
+fn missing_documents_are_among_the_losses() {
     let original = filled_by_turns();
     let names = logs(&original);
     let mut random = SeededRandom::new(0x5a1);

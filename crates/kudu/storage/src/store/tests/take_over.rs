@@ -111,7 +111,7 @@ fn race(
 }
 
 #[test]
-fn whatever_the_earlier_owner_wrote_is_in_the_states() {
+fn states_have_all_of_the_earlier_owner() {
     let Some(cluster) = cluster() else { return };
     for round in 0..ROUNDS {
         let (begun, last) =
