@@ -23,7 +23,7 @@
 //! marks the sparsest whose blocks fit in free space elsewhere. A marked chunk gives nothing out
 //! while others have space, the owners of its blocks move them, and it goes back to the system when
 //! it is empty. Memory from the system is counted against bounds that the caller sets
-//! ([`set_bounds`]); the caller is told when memory grows beyond them.
+//! ([`set_bounds`]); the arena calls back when memory grows beyond them.
 //!
 //! Blocks above the largest class are their own mappings. Freed ones are kept for their next use
 //! while nothing else needs the memory (`kept_blocks.rs`).

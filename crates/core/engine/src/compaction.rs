@@ -111,7 +111,7 @@ fn memory_has_grown() {
 /// versions that backfills of a bucket in memory keep for them.
 fn show_pressure() {
     let is_at_bound = block_arena::pressure() == Pressure::AtBound;
-    // What is freed here takes a while, and threads that need memory ask for the lock.
+    // Freeing takes a while, and threads that need memory ask for the lock.
     let sources = SOURCES.lock().clone();
     for source in sources {
         source.core().memory().set_at_bound(is_at_bound);

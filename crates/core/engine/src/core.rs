@@ -208,7 +208,7 @@ impl Core {
 
     /// Decides from store and vbuckets which writes are refused.
     pub(crate) fn review_pressure(&self) {
-        // What one flusher saw never replaces what another one saw later.
+        // A failure that one flusher saw never replaces a later one of another flusher.
         let _one_at_a_time = self.review.lock();
         let context = self.context(Timestamp::default());
         for vbucket in self.vbuckets() {

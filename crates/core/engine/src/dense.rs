@@ -30,7 +30,7 @@ pub(crate) use training::Samples;
 const DICTIONARIES_PART: u64 = 32;
 const DICTIONARIES_MAX: usize = 64;
 
-/// What a new dictionary takes at most, with its encoder's tables and its decoder's.
+/// Bytes of a new dictionary at most, with the tables of its encoder and decoder.
 const DICTIONARY_BYTES: u64 = 192 << 10;
 const _: () = assert!(DICTIONARIES_MAX <= crate::limits::DENSE_DICTIONARIES_MAX);
 

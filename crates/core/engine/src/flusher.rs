@@ -317,7 +317,7 @@ impl<'a> Step<'a> {
         if dropped.is_empty() {
             return Ok(());
         }
-        // Behind the first, which this step holds.
+        // All but the first, which this step holds.
         let _no_step: Vec<NoStep<'_>> = self.flushers.passes[1..].iter().map(Mutex::lock).collect();
         self.core.tasks().run(Task::CollectionPurge, self.clock, || self.purge(&dropped))
     }

@@ -132,7 +132,7 @@ impl Header {
     }
 }
 
-/// What a new item is made of, apart from key, value and what the checkpoint manager assigns.
+/// Fields of a new item, except key, value and the version that the checkpoint manager assigns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ItemFields {
     pub flags: u32,

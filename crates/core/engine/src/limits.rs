@@ -29,7 +29,7 @@ pub const STREAM_READ_ITEMS_MAX: usize = 256;
 /// Seqnos that such a read spans, deduplicated ones included: the slots that it looks at.
 pub const STREAM_READ_SEQNOS_MAX: u64 = 4 * CHUNK_SLOTS as u64;
 
-/// Bytes of the items' blocks. The queue may let go of them, so the stream may be the last holder.
+/// Bytes of the items' blocks. The queue may drop them, so the stream may be the last holder.
 pub const STREAM_READ_BYTES_MAX: usize = 1 << 20;
 
 /// Items taken from one vbucket into one commit, as a soft limit at checkpoint boundaries.

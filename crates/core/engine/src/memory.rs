@@ -199,7 +199,7 @@ impl Memory {
         }
     }
 
-    /// It has let go of them.
+    /// A stream has released them.
     pub(crate) fn released_by_streams(&self, bytes: usize) {
         if bytes > 0 {
             let before = self.streams.fetch_sub(bytes as u64, Ordering::Relaxed);

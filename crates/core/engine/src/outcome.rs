@@ -242,7 +242,7 @@ pub struct WithMetaRequest<'a> {
     pub given_cas: Option<Cas>,
     /// Its revision, from 1 to 2^48 - 1.
     pub rev_seqno: RevSeqno,
-    /// Required version of what is present, 0 for any.
+    /// Required CAS of the present document, 0 for any.
     pub cas: Cas,
     /// Rule for comparing it with the present version; with `None` it is newer.
     pub resolution: Option<ConflictResolution>,

@@ -248,7 +248,7 @@ impl VBucket {
             let streams = queue.end_streams();
             let pending = self.clear_pending(&mut table, &mut queue);
             let (dropped, expelled) = (table.clear(), queue.clear());
-            // A fetch under way reads what was there before.
+            // A fetch in progress reads the version before.
             self.incarnation.fetch_add(1, Ordering::AcqRel);
             let state = self.emptied_state(&table, &queue, uuid);
             self.events.lock().clear();

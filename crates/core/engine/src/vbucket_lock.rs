@@ -32,7 +32,7 @@ const HANDED_OVER: UnparkToken = UnparkToken(1);
 
 /// The protected state, and the lock before it.
 pub(crate) type VbucketLock<T> = lock_api::Mutex<RawVbucketLock, T>;
-/// The right to what a [`VbucketLock`] protects.
+/// Access to the value that a [`VbucketLock`] protects.
 pub(crate) type VbucketGuard<'a, T> = lock_api::MutexGuard<'a, RawVbucketLock, T>;
 
 /// See the top of the file.

@@ -13,7 +13,7 @@
 //! | `rollback` | `from`, the seqno that the stream had reached |
 //! | `end` | only `reason`: the stream is over; a line of streams over HTTP, of no vbucket |
 //!
-//! What is not known is left out. A key that is not UTF-8 is in `key_base64`. A JSON value is in
+//! Unknown fields are left out. A key that is not UTF-8 is in `key_base64`. A JSON value is in
 //! `value` as it is, any other in `value_base64`. Where extended attributes are wanted, documents
 //! that have some have `xattrs`, an object with a field for each. Times are UNIX seconds, ids are
 //! hexadecimal text, and `cas` is decimal text, because many readers round large numbers.

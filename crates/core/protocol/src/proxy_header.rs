@@ -2,7 +2,7 @@
 //!
 //! Owns: both versions of the header, as HAProxy's specification defines them
 //! (`doc/proxy-protocol.txt`, version 2.9). Version 1 is a line of text, version 2 is binary and
-//! may have further values (TLV) behind the addresses, which are skipped.
+//! may have further values (TLV) after the addresses, which are skipped.
 //!
 //! Invariants: decoding allocates nothing and reads no byte after the header; a header is at most
 //! [`HEADER_BYTES_MAX`] long; a header that is torn is `Incomplete` up to its last byte, and bytes

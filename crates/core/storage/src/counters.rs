@@ -77,6 +77,7 @@ impl Counters {
         count: &ReadCount,
         result: Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        debug_assert!(count.records > 0 || count.bytes == 0, "bytes are of records");
         add(&self.records_read, count.records);
         add(&self.bytes_read, count.bytes);
         add(&self.read_failures, u64::from(result.is_err()));

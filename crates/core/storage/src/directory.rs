@@ -30,7 +30,7 @@ pub(crate) const MARKER_NEW: u8 = b'n';
 pub(crate) const MARKER_READY: u8 = b'r';
 /// Length of the marker of a store of one log: text, state and a newline.
 pub(crate) const MARKER_BYTES: usize = 16;
-/// Second line of the marker of a store of several logs, behind two digits.
+/// Second line of the marker of a store of several logs, after two digits.
 pub(crate) const MARKER_LOGS_TEXT: &[u8; 6] = b" logs\n";
 /// Length of that marker.
 pub(crate) const MARKER_BYTES_OF_SEVERAL: usize = MARKER_BYTES + 2 + MARKER_LOGS_TEXT.len();

@@ -62,7 +62,7 @@ impl<S: KvStore> FaultStore<S> {
         Err(StoreError::Io(format!("injected: {what} at commit {number}")))
     }
 
-    /// The store behind, to look at what really is in it.
+    /// The inner store, to look at its real contents.
     pub fn inner(&self) -> &S {
         &self.inner
     }

@@ -1,4 +1,4 @@
-//! Durable storage behind one seam: the [`KvStore`] trait and everything that implements it.
+//! Durable storage: the [`KvStore`] trait and its implementations.
 //!
 //! Owns: the trait, the records that cross it, the log store, the fault-injecting store and the
 //! conformance suite that every backend passes. Invariants: the trait is called per batch, never

@@ -32,6 +32,12 @@ use crate::limits::{
 
 /// Least time between two log lines about evicted or refused connections.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
+const _: () = assert!(ADMIN_ANONYMOUS_PER_NETWORK_MAX <= ADMIN_CONNECTIONS_MAX);
+const _: () =
+    assert!(ADMIN_USERS_CONNECTIONS_MAX < ADMIN_CONNECTIONS_MAX, "an administrator enters");
+const _: () = assert!(ADMIN_USER_CONNECTIONS_MAX <= ADMIN_USERS_CONNECTIONS_MAX);
+const _: () = assert!(ADMIN_LOGINS_PER_NETWORK_MAX <= ADMIN_LOGINS_MAX);
+const _: () = assert!(QUERY_USER_CONNECTIONS_MAX <= QUERY_CONNECTIONS_MAX);
 
 /// The network of a client: its IPv4 address, or the /64 network from which it can choose its IPv6
 /// addresses.
@@ -281,6 +287,7 @@ impl ConnectionSlot {
         let now = table.tick();
         let entry = table.places.get_mut(&self.id)?;
         (entry.work, entry.used) = (work, now);
+        debug_assert!(!entry.is_idle(), "a connection with a request is busy");
         Some(ActiveRequest { place: Arc::clone(self) })
     }
 }
@@ -319,7 +326,11 @@ impl AdminConnection {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.admission.table.lock().places.remove(&self.id);
+        let left = self.admission.table.lock().places.remove(&self.id);
+        debug_assert!(
+            left.is_none_or(|entry| entry.is_idle()),
+            "a connection ends after its request"
+        );
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Six minutes, the span of a chart.
 const SAMPLES_MAX: usize = 36;
+const _: () = assert!(SAMPLES_MAX > 1, "a curve has two samples");
 
 /// Counters that charts draw.
 const OPERATIONS: [&str; 6] =

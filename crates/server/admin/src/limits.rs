@@ -132,6 +132,23 @@ pub const ADMIN_HEADER_DEADLINE: Duration = Duration::from_secs(30);
 const ADMIN_RESERVE: usize = ADMIN_CONNECTIONS_MAX - ADMIN_USERS_CONNECTIONS_MAX - ADMIN_LOGINS_MAX;
 
 const _: () = assert!(ADMIN_RESERVE > ADMIN_USER_CONNECTIONS_MAX);
+const _: () =
+    assert!(ADMIN_FIRST_REQUEST_DEADLINE.as_millis() <= ADMIN_HEADER_DEADLINE.as_millis());
+const _: () = assert!(ADMIN_CHANGES_PIECE_BYTES <= ADMIN_CHANGES_LINE_PIECE_BYTES);
+const _: () = assert!(QUERY_USER_CONNECTIONS_MAX < QUERY_CONNECTIONS_MAX, "no user has all");
+#[cfg(feature = "query")]
+const _: () = assert!(STATEMENT_HEAP_BYTES_MIN < STATEMENT_HEAP_BYTES_MAX);
+#[cfg(feature = "query")]
+const _: () = assert!(SCAN_BATCH_BYTES < STATEMENT_SCAN_BYTES);
+#[cfg(feature = "query")]
+const _: () = assert!(ROW_PIECE_BYTES < ROW_BYTES_MAX);
+#[cfg(feature = "query")]
+const _: () = assert!(STATEMENT_TIMEOUT.as_millis() <= STATEMENT_TIMEOUT_MAX.as_millis());
+#[cfg(feature = "query")]
+const _: () = assert!(STATEMENTS_MAX <= QUERIES_WAITING_MAX);
+#[cfg(feature = "query")]
+const _: () =
+    assert!(QUERIES_WAITING_MAX < QUERY_CONNECTIONS_MAX, "a busy answer needs a connection");
 const _: () = assert!(ADMIN_LOGINS_PER_NETWORK_MAX < ADMIN_ANONYMOUS_PER_NETWORK_MAX);
 const _: () = assert!(ADMIN_STREAMS_PER_USER_MAX < ADMIN_USER_CONNECTIONS_MAX);
 

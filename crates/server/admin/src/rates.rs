@@ -70,6 +70,7 @@ impl Readings {
     fn rates(&self, started: Instant) -> OperationRates {
         let since = self.earlier.as_ref().map_or(started, |earlier| earlier.at);
         let seconds = self.latest.at.saturating_duration_since(since).as_secs_f64().max(0.001);
+        debug_assert!(seconds > 0.0, "a rate is over a time");
         let earlier = self.earlier.as_ref().map_or(&[][..], |earlier| &earlier.counts);
         let before = |index: usize| earlier.get(index).map_or(0, |(_, count)| *count);
         let rate = |(index, (name, count)): (usize, &(&'static str, u64))| {

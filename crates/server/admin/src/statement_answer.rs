@@ -35,6 +35,7 @@ const WHOLE_BYTES_MAX: usize = 16 << 10;
 
 /// How long the last line waits for a client that does not read.
 const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
+const _: () = assert!(LOOK_INTERVAL.as_millis() <= SEND_INTERVAL.as_millis());
 
 /// How a statement began.
 pub(crate) enum StatementStart {

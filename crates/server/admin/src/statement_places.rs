@@ -73,6 +73,7 @@ impl Statements {
         let counted = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
         counted.map_err(|_| QueueRejection::Full)?;
         let _waiting = QueueEntry(&self.waiting);
+        debug_assert!(self.has_waiters(), "a statement that waits is counted");
         let place = Arc::clone(&self.places).acquire_owned();
         match tokio::time::timeout_at(deadline.into(), place).await {
             Ok(Ok(place)) => Ok(StatementSlot { _place: place }),
@@ -109,6 +110,7 @@ impl Statements {
             return None;
         }
         heap.shares += 1;
+        assert!(heap.reservation.is_some(), "a share is of a reservation");
         Some(HeapShare { heap: Arc::clone(&self.heap), bytes })
     }
 }

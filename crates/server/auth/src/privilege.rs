@@ -65,6 +65,8 @@ use Privilege::{
 pub struct PrivilegeSet(u16);
 
 const _: () = assert!(Privilege::ALL.len() <= 16);
+const _: () = assert!(PrivilegeSet::READ_WRITE.holds(PrivilegeSet::READ_ONLY));
+const _: () = assert!(PrivilegeSet::ALL.without(PrivilegeSet::of(Privilege::ALL)).is_empty());
 
 /// Words that stand for several privileges, largest bundle first.
 const BUNDLES: [(&str, PrivilegeSet); 4] = [
@@ -144,6 +146,7 @@ impl PrivilegeSet {
                 left = left.without(bundle);
             }
         }
+        debug_assert!(self.holds(left), "words name the privileges of the set");
         words.extend(left.iter().map(Privilege::word));
         words.join("+")
     }

@@ -110,6 +110,7 @@ impl FromStr for RoleScope {
             return Err(RoleError::UnknownRole(text.to_owned()));
         }
         let (scope, collection) = (scope.map(str::to_owned), collection.map(str::to_owned));
+        debug_assert!(collection.is_none() || scope.is_some(), "a collection is in a scope");
         Ok(RoleScope { bucket: bucket.to_owned(), scope, collection })
     }
 }

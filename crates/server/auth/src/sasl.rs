@@ -18,6 +18,7 @@ use super::verifier::ScramHash;
 /// Longest message that the server parses. SCRAM messages take about 200 bytes. Names and passwords
 /// may be long, but not pages long.
 const PAYLOAD_BYTES_MAX: usize = 4096;
+const _: () = assert!(2 * NAME_BYTES_MAX < PAYLOAD_BYTES_MAX, "names fit into a message");
 
 /// The next action after a message from the client.
 pub enum SaslStep {

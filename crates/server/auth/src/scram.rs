@@ -47,6 +47,7 @@ impl ClientFirst {
         }
         let (authzid, bare) = rest.split_once(',')?;
         let gs2_header = &message[..message.len() - bare.len()];
+        debug_assert!(gs2_header.ends_with(','), "a header ends before the bare message");
 
         let mut attributes = bare.split(',');
         // A leading `m=` is a mandatory extension; this server supports none.
@@ -91,6 +92,7 @@ impl ScramExchange {
         iterations: NonZeroU32,
     ) -> ScramExchange {
         let server_nonce = BASE64.encode(random_bytes::<NONCE_BYTES>());
+        debug_assert!(server_nonce.len() >= NONCE_BYTES, "a nonce has enough random bytes");
         ScramExchange::begin_with_nonce(client_first, salt, iterations, &server_nonce)
     }
 
@@ -103,6 +105,10 @@ impl ScramExchange {
     ) -> ScramExchange {
         assert!(!server_nonce.is_empty(), "the client does not choose the whole nonce");
         let nonce = format!("{}{server_nonce}", client_first.client_nonce);
+        debug_assert!(
+            nonce.len() > client_first.client_nonce.len(),
+            "the server adds to the nonce"
+        );
         ScramExchange {
             gs2_header: client_first.gs2_header,
             client_first_bare: client_first.bare,

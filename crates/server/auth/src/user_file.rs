@@ -41,6 +41,8 @@ const DISPLAY_NAME_CHARS_MAX: usize = 128;
 /// Shortest and longest password in bytes. The upper limit keeps PLAIN within a small frame.
 const PASSWORD_BYTES_MIN: usize = 6;
 const PASSWORD_BYTES_MAX: usize = 1024;
+const _: () = assert!(PASSWORD_BYTES_MIN < PASSWORD_BYTES_MAX);
+const _: () = assert!(NODE_NAME.len() <= NAME_BYTES_MAX, "a node's name is a user's name");
 
 /// Errors of the users file.
 #[derive(Debug, thiserror::Error)]
@@ -154,6 +156,7 @@ impl StoredUser {
     /// The same user with the password of another value of this name.
     pub fn with_secret_of(self, other: StoredUser) -> StoredUser {
         let password_changed_unix_s = other.password_changed_unix_s;
+        assert_eq!(other.verifiers.len(), ScramHash::ALL.len(), "a user has each verifier");
         StoredUser { verifiers: other.verifiers, password_changed_unix_s, ..self }
     }
 
@@ -180,6 +183,7 @@ impl StoredUser {
         if !Access::new(self.roles.clone()).reaches(bucket) {
             return Err(UserFileError::Refused("the user's roles give no right in this bucket"));
         }
+        debug_assert!(!self.roles.is_empty(), "a user who reaches a bucket has a role");
         Ok(StoredUser { bucket: Some(bucket.to_owned()), ..self })
     }
 
@@ -262,6 +266,7 @@ impl UserFile {
 
     /// Adds a user or replaces the one of the same name; true when the name is new.
     pub fn put(&mut self, user: StoredUser) -> bool {
+        debug_assert!(check_name(&user.name).is_ok(), "a stored name was checked");
         self.users.insert(user.name.clone(), user).is_none()
     }
 
@@ -329,6 +334,7 @@ impl UserFile {
             unknown_user_key: BASE64.encode(&self.unknown_user_key),
             users: users.collect(),
         };
+        debug_assert_eq!(document.users.len(), self.users.len(), "each user is written");
         let mut text = serde_json::to_string_pretty(&document)
             .expect("strings and numbers always have a JSON form");
         text.push('\n');
@@ -357,6 +363,7 @@ fn parse_user(entry: &DocumentUser) -> Result<StoredUser, String> {
     if let Some(name) = &display_name {
         check_display_name(name).map_err(|error| error.to_string())?;
     }
+    assert_eq!(verifiers.len(), ScramHash::ALL.len(), "a user has each verifier");
     let (is_initial, password_changed_unix_s) = (entry.initial, entry.password_changed_unix_s);
     Ok(StoredUser {
         name,

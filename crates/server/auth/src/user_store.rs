@@ -56,6 +56,7 @@ const ANONYMOUS_PRIVILEGES: PrivilegeSet =
 /// Rounds for the development password: the smallest number that every client accepts, because
 /// there is no secret to protect.
 const DEVELOPMENT_ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).expect("not zero");
+const _: () = assert!(DEVELOPMENT_ITERATIONS.get() <= ITERATIONS.get());
 
 /// Minimum time between two logged failures; failures in between are counted only.
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -141,6 +142,7 @@ impl UserStore {
         let identity = self.check_password(name, password);
         // Nodes have nothing to do at the admin HTTP.
         let identity = identity.filter(|identity| identity.name != NODE_NAME);
+        assert!(identity.as_ref().is_none_or(|identity| identity.name == name), "a user is itself");
         if identity.is_none() {
             self.record_failure("Basic", name);
         }
@@ -226,6 +228,7 @@ impl UserStore {
             Ok(file) => {
                 let table = UserTable::of_file(&file);
                 tracing::info!(users = table.users.len(), "reloaded the users file");
+                assert!(table.anonymous.is_none(), "a users file admits no guest");
                 self.table.store(Arc::new(table));
                 self.generation.fetch_add(1, Ordering::Release);
             }
@@ -252,6 +255,7 @@ impl UserStore {
         let tag = ScramHash::Sha256.hmac(&self.cache_key, password);
         let table = self.table.load();
         let user = table.users.get(name)?;
+        debug_assert!(user.is_known(), "only known users are in the table");
         let cached = user.cached_password.lock();
         let matches: bool = cached.as_ref()?.ct_eq(&tag).into();
         matches.then(|| user.identity())
@@ -264,6 +268,7 @@ impl UserStore {
         if !matches || !user.is_known() {
             return None;
         }
+        assert!(user.is_known(), "an unknown user never logs in");
         *user.cached_password.lock() = Some(ScramHash::Sha256.hmac(&self.cache_key, password));
         Some(user.identity())
     }
@@ -280,6 +285,7 @@ impl UserStore {
                 log.suppressed += 1;
                 return;
             }
+            debug_assert!(log.last.is_none_or(|last| last <= now), "failures follow each other");
             log.last = Some(now);
             std::mem::take(&mut log.suppressed)
         };

@@ -26,6 +26,8 @@ const ITERATIONS_MAX: u32 = 10_000_000;
 
 /// Bytes of a new salt.
 pub(super) const SALT_BYTES: usize = 16;
+const _: () = assert!(SALT_BYTES >= 16, "salts of two users differ");
+const _: () = assert!(ITERATIONS.get() <= ITERATIONS_MAX);
 
 /// The hash function of a SCRAM mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -91,6 +93,7 @@ impl ScramHash {
             ScramHash::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
         };
         let mut output = vec![0; self.output_bytes()];
+        debug_assert_eq!(output.len(), self.output_bytes(), "a key has the length of its hash");
         pbkdf2::derive(algorithm, iterations, salt, password, &mut output);
         output
     }
@@ -126,6 +129,7 @@ impl Verifier {
     ) -> Verifier {
         let salted_password = hash.salted_password(password, salt, iterations);
         let client_key = hash.hmac(&salted_password, b"Client Key");
+        assert_eq!(client_key.len(), hash.output_bytes(), "a key has the length of its hash");
         Verifier {
             hash,
             salt: salt.to_vec(),

@@ -153,6 +153,7 @@ impl NodeLease {
 
 fn deadline(sent_ns: u64, ttl: Duration) -> u64 {
     let safe = ttl - ttl / MARGIN_DIVISOR;
+    debug_assert!(safe <= ttl, "a node gives up before others take over");
     sent_ns.saturating_add(u64::try_from(safe.as_nanos()).unwrap_or(u64::MAX)).max(1)
 }
 

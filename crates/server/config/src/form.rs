@@ -99,6 +99,7 @@ impl ValueForm {
             (ValueForm::Integer { min, max }, SettingValue::Integer(number))
                 if !(min..=max).contains(number) =>
             {
+                debug_assert!(min <= max, "bounds of the table are a range");
                 Err(format!("{number} is not between {min} and {max}"))
             }
             (ValueForm::Text, SettingValue::Text(text)) if text.is_empty() => {

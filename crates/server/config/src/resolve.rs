@@ -109,6 +109,10 @@ pub fn arguments() -> Vec<Arg> {
 
 /// Command-line arguments of some settings, and `--config`.
 pub fn arguments_named(names: &[&str]) -> Vec<Arg> {
+    debug_assert!(
+        names.iter().all(|name| SETTINGS.iter().any(|setting| setting.name == *name)),
+        "an argument is a setting"
+    );
     let defaults = Settings::default();
     let config = Arg::new("config")
         .long("config")
@@ -169,6 +173,7 @@ pub fn resolve(
             resolved.apply(index, Ok(value.clone()), source)?;
         }
     }
+    assert_eq!(resolved.sources.len(), SETTINGS.len(), "each setting has a source");
     resolved.settings.check()?;
     Ok(resolved)
 }
@@ -197,6 +202,7 @@ impl ResolvedSettings {
             let index = SETTINGS.iter().position(|setting| setting.name == name);
             let index = index.expect("the preset names settings; a test resolves it");
             let value = SETTINGS[index].form.parse(text);
+            debug_assert!(value.is_ok(), "the preset has valid values");
             self.apply(index, value, Source::Flag(format!("--{CACHE}")))?;
         }
         Ok(())

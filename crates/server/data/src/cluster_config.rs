@@ -219,6 +219,7 @@ impl ClusterConfig {
 
     /// This node owns everything.
     fn own_map(&self, facts: &BucketFacts<'_>) -> BucketMap {
+        debug_assert!(facts.vbuckets > 0, "a bucket has a vbucket");
         let rows = vec![vec![0]; usize::from(facts.vbuckets)];
         BucketMap { nodes: vec![self.node()], rows, replica_count: 0 }
     }
@@ -256,6 +257,7 @@ impl ClusterConfig {
             return Arc::clone(document);
         }
         let document = Arc::new(ConfigDocument { version, json: Arc::from(render()) });
+        assert!(!document.json.is_empty(), "a configuration has a text");
         rendered.insert(name.to_owned(), Arc::clone(&document));
         document
     }

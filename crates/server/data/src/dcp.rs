@@ -331,6 +331,7 @@ impl DcpProducer {
                 Turn::Over => self.forget(key),
             }
         }
+        assert!(left <= slice, "a turn sends at most its slice");
         self.share.sent(slice - left, self.pace.found_changes() > live_before);
         self.record.note_turn(self.streams.has_ready() || !self.blocked.is_empty(), now);
         let is_told = self.streams.is_empty() || !self.may_send(out);
@@ -478,6 +479,7 @@ fn send_run(
     if changes > 0 {
         open.stream.pass_run(changes, last);
     }
+    debug_assert_eq!(changes == 0, bytes == 0, "a change has bytes");
     Ok(Some((changes, bytes)))
 }
 

@@ -46,6 +46,14 @@ pub(crate) const INDEX_EVALUATION_BYTES_MAX: usize = 64 << 20;
 pub(crate) const PATTERNS_MAX: usize = 16;
 
 const _: () = assert!(REGEX_BYTES_MIN / 32 * FUNCTION_BYTES_MAX <= REGEX_STEPS_MAX);
+const _: () = assert!(REGEX_BYTES_MIN < REGEX_BYTES_MAX);
+const _: () = assert!(REGEX_CACHE_BYTES_MAX <= REGEX_BYTES_MAX);
+const _: () = assert!(NESTING_MAX < VALUE_DEPTH_MAX && VALUE_DEPTH_MAX < VALUE_LEVELS_MAX);
+const _: () = assert!(STATEMENT_BYTES_MAX <= VALUE_BYTES_MAX);
+const _: () = assert!(FUNCTION_BYTES_MAX <= VALUE_BYTES_MAX);
+const _: () = assert!(PREPARED_MAX * PREPARED_BYTES_MIN <= PREPARED_BYTES_MAX);
+const _: () = assert!(VALUE_BYTES_FREE < RESERVE_STEP_BYTES);
+const _: () = assert!(INDEX_EVALUATION_BYTES_MAX <= VALUE_BYTES_MAX);
 
 /// Rounds of a recursive `WITH` without options.
 pub(crate) const RECURSION_LEVELS_MAX: usize = 10_000;

@@ -50,6 +50,7 @@ impl Election {
         let (winner, _) = candidates
             .filter_map(|member| Some((member, reports.get(&member)?)))
             .max_by_key(|(_, report)| (report.recorded, report.complete_end))?;
+        assert!(self.base.all().contains(&winner), "a copy of the record wins");
         assert!(self.reports.contains_key(&winner), "a copy wins by its report");
         Some(self.base.promoted(winner))
     }

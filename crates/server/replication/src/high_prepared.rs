@@ -30,6 +30,10 @@ impl HighPrepared {
 
     /// A prepare came, which counts at the earliest when its snapshot is complete.
     pub fn received(&mut self, seqno: Seqno, level: DurabilityLevel) {
+        debug_assert!(
+            self.pending.back().is_none_or(|(last, _)| *last < seqno),
+            "prepares come in order"
+        );
         self.pending.push_back((seqno, level));
         self.advance();
     }

@@ -6,6 +6,7 @@ use crate::copies::CopiesEpoch;
 
 /// Most entries of a failover table.
 pub const HISTORY_ENTRIES_MAX: usize = 25;
+const _: () = assert!(HISTORY_ENTRIES_MAX > 1, "a promotion keeps the history before it");
 
 /// The history `uuid` began after `seqno`, in `epoch`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,8 @@ impl History {
         self.entries.retain(|older| older.seqno <= entry.seqno);
         self.entries.insert(0, entry);
         self.entries.truncate(HISTORY_ENTRIES_MAX);
+        assert!((1..=HISTORY_ENTRIES_MAX).contains(&self.entries.len()), "a history is bounded");
+        assert_eq!(self.entries.first(), Some(&entry), "the newest history comes first");
     }
 
     /// The history that the change at `seqno` belongs to.

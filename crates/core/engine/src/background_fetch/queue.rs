@@ -3,7 +3,7 @@
 //! Owns: the order of the keys, the waiters of each, the bound on both, and which fetchers sleep.
 //! Several operations that wait for one document share one read, also when they come while it is
 //! under way: what it brings into memory is no older than what they missed, or they ask again. The
-//! engine does not know what is behind a waiter: it calls a [`FetchSink`] with the caller's own
+//! engine does not know the waiter: it calls a [`FetchSink`] with the caller's own
 //! token.
 //!
 //! Invariants: a key that has waiters is queued, or some fetcher reads it and will [`finish`] it; a

@@ -72,7 +72,7 @@ struct State {
     huge: Kind,
     /// Every chunk, in no order.
     all: Vec<NonNull<ArenaChunk>>,
-    /// Chunks of the round of compaction under way. They stay mapped until it lets go of them.
+    /// Chunks of the round of compaction under way. They stay mapped until the round unmarks them.
     chosen: Vec<NonNull<ArenaChunk>>,
     /// Units that chosen chunks have got back.
     gained_units: usize,

@@ -69,6 +69,7 @@ impl Bucket {
     #[inline]
     pub fn locate(&self, section: &ReadSection, ahead: &KeyAhead, bytes: usize) {
         let Some(vbucket) = self.vbucket(ahead.vbid) else { return };
+        debug_assert_eq!(vbucket.id(), ahead.vbid, "a key was announced in its vbucket");
         let Some(item) = vbucket.candidate_address(section, ahead.hash) else { return };
         load_lines(item, bytes);
     }

@@ -33,6 +33,7 @@ impl Bucket {
             left = left.wrapping_sub(*items);
             is_here
         });
+        debug_assert!(drawn.is_some(), "a document that was drawn is in a vbucket");
         let vbuckets = self.vbuckets();
         let from = drawn.unwrap_or(0);
         let in_turn = (0..vbuckets.len()).map(|at| (from + at) % vbuckets.len());

@@ -56,6 +56,7 @@ impl CursorBatch {
 
     /// True when nothing was queued.
     pub fn is_empty(&self) -> bool {
+        debug_assert!(self.from <= self.end, "a read goes forward");
         self.item_count == 0
     }
 }

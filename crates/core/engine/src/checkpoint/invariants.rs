@@ -1,4 +1,4 @@
-//! What holds of a checkpoint queue at any time, as assertions; the numbers are those of the
+//! Invariants of a checkpoint queue, as assertions; the numbers are those of the
 //! manager's text.
 //!
 //! Owns: the check. It visits every slot, so it is for the simulation and for slow points of debug

@@ -56,6 +56,8 @@ impl OpenCheckpoint {
     pub(super) fn take_sparse(&mut self, seqno: Seqno) -> Option<ItemRef> {
         let item = self.slots.take_sparse(seqno.0 - self.start)?;
         assert_eq!(item.seqno(), seqno, "a slot holds the item of its seqno");
+        debug_assert!(self.items > 0, "an open checkpoint counts its items");
+        debug_assert!(self.item_bytes >= item.block_bytes(), "an open checkpoint counts its bytes");
         self.items -= 1;
         self.item_bytes -= item.block_bytes();
         Some(item)

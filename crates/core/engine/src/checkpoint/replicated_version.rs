@@ -1,4 +1,4 @@
-//! What a replica takes over from the active: the seqno, CAS and revision of a version, and the
+//! The parts of a version that a replica takes from the active (seqno, CAS and revision), and the
 //! bounds of the snapshot of which it has a part.
 
 use oribi_types::{Cas, RevSeqno, Seqno};

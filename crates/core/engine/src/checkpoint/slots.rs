@@ -43,7 +43,7 @@ impl Chunk {
 }
 
 impl Drop for Chunk {
-    /// Each item's header is written to let go of it, and most have left the caches. So all of them
+    /// Dropping an item writes its header, and most headers have left the caches. So all of them
     /// start loading before the first is needed.
     fn drop(&mut self) {
         self.slots.iter().flatten().for_each(|item| load_line(item.address()));

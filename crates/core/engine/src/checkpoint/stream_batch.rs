@@ -4,7 +4,7 @@
 //! counts them and keeps them until the stream reads on; the batch knows the checkpoint without
 //! keeping it. When memory recovery takes the stream's cursor away, they leave with the checkpoint,
 //! however long the stream stalls, and the batch is lost. Items of the open checkpoint are copied,
-//! because it continues changing. The queue may let go of those, so the reader counts them.
+//! because it continues changing. The queue may drop those, so the reader counts them.
 //!
 //! A reader asks for the items each time that it sends some ([`StreamBatch::hold`]) and holds them
 //! concurrently, without the queue lock and without counting a reference for each.

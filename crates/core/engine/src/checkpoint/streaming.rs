@@ -1,4 +1,4 @@
-//! Cursors of streams: registration, reading, and who is to be woken.
+//! Cursors of streams: registration, reading, and the streams to wake.
 //!
 //! Owns: the manager's operations on them. One read is one snapshot: no key twice, and together
 //! with all reads before it the exact state at its end. A stream that keeps up copies what it does

@@ -91,7 +91,7 @@ impl Inflater {
         self.window_from + self.window.len()
     }
 
-    /// Drops what is too old to be referred to. What was made whole stays so.
+    /// Drops bytes that are too old to be referred to. A stream that was decoded as a whole stays.
     fn forget(&mut self) {
         if self.window.capacity() == 0 {
             let bytes = HISTORY_BYTES + PIECE_BYTES + COPY_BYTES_MAX;
@@ -194,7 +194,7 @@ fn announced(stream: &[u8]) -> Option<(usize, usize)> {
     None
 }
 
-/// Length of a literal and how many bytes behind the tag say it.
+/// Length of a literal, and the number of bytes after the tag that encode it.
 fn literal_length(tag: u8, operands: &[u8]) -> Option<(usize, usize)> {
     let short = usize::from(tag >> 2);
     match short.checked_sub(59) {

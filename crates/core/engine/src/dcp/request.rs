@@ -58,7 +58,7 @@ pub enum StreamOpenError {
     NotMyVbucket,
     /// Start, end and snapshot contradict each other.
     Range,
-    /// The reader must forget what is behind this seqno, which is below its start.
+    /// The reader must forget all changes after this seqno, which is below its start.
     Rollback(Seqno),
     /// A collection of the filter does not exist.
     UnknownCollection,

@@ -1,4 +1,4 @@
-//! Where a stream reads, and what a look there finds.
+//! The sources of a stream, and the result of one look at them.
 //!
 //! Owns: the state of both sources between two steps. The sides of the stream change it.
 

@@ -98,7 +98,7 @@ impl Drop for CountedBytes {
     }
 }
 
-/// What inflates the values of one training.
+/// Inflates the values of one training.
 pub(crate) struct Dictionary {
     name: DictionaryName,
     slot: u16,
@@ -233,7 +233,7 @@ pub(crate) fn with_inflated<R>(
     })
 }
 
-/// What makes dense values of a collection: its newest dictionary.
+/// Makes dense values of a collection, with its newest dictionary.
 pub(crate) struct DictionaryEncoder {
     dictionary: Arc<Dictionary>,
     encoder: CDict<'static>,

@@ -21,7 +21,7 @@ const _: () = assert!(size_of::<ItemRef>() == size_of::<ItemSlot>());
 const _: () = assert!(size_of::<Option<ItemRef>>() == size_of::<ItemSlot>());
 
 impl ItemSlot {
-    /// What is in the slot. The caller holds the owner's lock, so that nothing changes
+    /// The slot's item. The caller holds the owner's lock, so that nothing changes
     /// concurrently.
     #[inline]
     pub(crate) fn get(&self) -> Option<&ItemRef> {

@@ -67,7 +67,7 @@ struct Window {
     dense_bytes: u64,
 }
 
-/// What the pager knows about each collection of its bucket.
+/// The pager's knowledge of each collection of its bucket.
 #[derive(Default)]
 pub(crate) struct DenseCompressor {
     collections: BTreeMap<CollectionId, Verdict>,

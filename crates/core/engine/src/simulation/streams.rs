@@ -145,7 +145,7 @@ impl Reader {
         let open = self.open.as_mut().expect("an open stream");
         let backfills = open.stream.stats().backfills;
         if let Some(last) = open.marker {
-            // One that was cut short is told again from its beginning.
+            // A snapshot that was cut short is sent again from its beginning.
             let is_again = marker.start == last.start;
             let is_whole = self.seqno == last.end || backfills > open.backfills && is_again;
             assert!(is_whole, "{marker:?} in the middle of {last:?}, at {:?}", self.seqno);

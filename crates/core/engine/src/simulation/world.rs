@@ -67,7 +67,7 @@ impl Setup {
     }
 }
 
-/// Who waits for what: told by the engine, looked at between operations.
+/// Waiters and their outcomes: reported by the engine, checked between operations.
 #[derive(Default)]
 pub(super) struct Sink {
     pub(super) persisted: Mutex<Vec<(u64, PersistOutcome)>>,

@@ -21,7 +21,7 @@ use crate::outcome::{AppliedMutation, OperationRejection};
 /// Commits under one hold of the table's lock.
 const COMMITS_PER_SLICE: usize = 128;
 
-/// What a commit has displaced, to be dropped after the locks.
+/// Blocks that a commit displaced, to be dropped after the locks are released.
 pub(super) type CommitGarbage = (Option<ItemRef>, Vec<GroupMemory>);
 
 impl VBucket {

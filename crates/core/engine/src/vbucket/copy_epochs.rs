@@ -12,7 +12,7 @@ use oribi_types::{CopiesEpoch, Seqno, VbUuid};
 use super::{FAILED, HANDING_OVER, LOADING, REPLICA, REPLICA_LOADING, VBucket, push_history};
 use crate::checkpoint::StreamWaker;
 
-/// What a copy knows and holds.
+/// Epochs that a copy knows, and the end of its complete part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyStanding {
     /// It accepts nothing of earlier epochs.
@@ -26,7 +26,7 @@ pub struct CopyStanding {
 }
 
 impl VBucket {
-    /// What the vbucket knows and holds as a copy.
+    /// The vbucket's standing as a copy.
     pub fn copy_standing(&self) -> CopyStanding {
         let (promised, recorded, is_intact) = {
             let state = self.copy_state.lock();

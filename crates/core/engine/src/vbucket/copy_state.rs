@@ -1,4 +1,4 @@
-//! What the stored state of a vbucket says of its copies.
+//! The part of a vbucket's stored state that is about its copies.
 //!
 //! Owns: two views of it.
 

@@ -1,4 +1,4 @@
-//! What holds of a vbucket at any time, as assertions; the numbers are those of the vbucket's text.
+//! Invariants of a vbucket, as assertions; the numbers are those of the vbucket's text.
 //!
 //! Owns: the check, which takes both locks in their order. It visits every item and every slot, so
 //! it is for the simulation and for slow points of debug builds.

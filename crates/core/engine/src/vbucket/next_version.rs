@@ -9,6 +9,7 @@ use crate::item::{ItemFields, ItemRef, NewItem};
 
 /// Digits that a [`Stamp`] takes.
 const STAMP_DIGITS: usize = 16;
+const _: () = assert!(STAMP_DIGITS == 2 * size_of::<u64>(), "a number in hexadecimal");
 
 /// Input of the next version of a rewrite.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +99,7 @@ pub(super) fn stamp(new: &mut NewItem, stamps: &[Stamp], (cas, seqno): (Cas, Seq
         };
         let digits = format!("{number:0width$x}", width = STAMP_DIGITS);
         debug_assert_eq!(digits.len(), STAMP_DIGITS, "a stamp has its number of digits");
+        debug_assert!(at + STAMP_DIGITS <= new.as_item().value_bytes(), "a stamp is in the value");
         new.patch_value(at, digits.as_bytes());
     }
 }

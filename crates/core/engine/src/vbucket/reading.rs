@@ -157,7 +157,7 @@ impl VBucket {
     }
 
     /// Result of `refer` for the version under a key, dead or alive, evicted or not. `None` only
-    /// when it is certain that there is nothing of what is sought.
+    /// when it is certain that no such version exists.
     #[inline]
     pub(super) fn look_up<T>(
         &self,

@@ -163,7 +163,7 @@ impl VBucket {
         let new = match document.deleted {
             true => new,
             false => {
-                // What the body is counts, not what the sender calls it; compressed bodies are
+                // The body decides, not the sender's datatype; compressed bodies are
                 // taken at the sender's word.
                 let is_compressed = document.datatype.contains(Datatype::SNAPPY);
                 let known = Datatype(document.datatype.0 & !Datatype::JSON.0);

@@ -1,4 +1,4 @@
-//! The reference: what a store holds, as plain maps and the shortest code that could be right.
+//! The reference model of a store: plain maps, and the shortest code that could be right.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the store knows without reading the disk: where the newest record of each key is, which
+//! The store's knowledge without reading the disk: the place of each key's newest record, which
 //! segments there are and how much of each still counts, vbucket states and local documents.
 //!
 //! Owns: the tables of the index and the counts that go with every change of them. Invariants: an

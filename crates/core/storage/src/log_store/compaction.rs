@@ -188,7 +188,7 @@ impl Log {
         let slice = match self.take_slice(victim) {
             Ok(slice) => slice,
             Err(error) => {
-                // What can still be read of it can be read where it is.
+                // Records that can still be read are readable where they are.
                 self.catalog.write().segment_mut(victim.slot).is_damaged = true;
                 return Err(error);
             }
@@ -206,7 +206,8 @@ impl Log {
         let is_full = self.garbage_percent() + EARLY_PERCENT >= self.options.garbage_percent;
         let catalog = self.catalog.read();
         let (entries, purged) = catalog.entries();
-        // What a damaged segment pins would be swept for again and again.
+        debug_assert!(purged <= entries, "a purged tombstone has an entry");
+        // Tombstones that a damaged segment pins would be swept for again and again.
         let is_swept = purged > PURGED_MIN.max(entries / PURGED_SHARE)
             && !catalog.segments.iter().flatten().any(|segment| segment.is_damaged);
         let sealed = catalog.segments_by_age();
@@ -312,6 +313,10 @@ impl Log {
         let current: Vec<&Move> = slice.moves.iter().filter(is_current).collect();
         let (dropped, moved): (Vec<&Move>, Vec<&Move>) =
             current.into_iter().partition(|one| one.begin == one.end);
+        debug_assert!(
+            moved.iter().all(|one| one.end <= slice.bytes.len()),
+            "a record that moves is in its slice"
+        );
         let payload_bytes = moved.iter().map(|one| (one.end - one.begin) as u64).sum();
         if !moved.is_empty() {
             self.begin_segment_if_full(writer, payload_bytes)?;
@@ -355,7 +360,8 @@ impl Log {
         Ok(payload_bytes)
     }
 
-    /// Makes what was moved durable, notes durably that the segment is gone, and removes its files.
+    /// Makes the moved records durable, notes durably that the segment is gone, and removes its
+    /// files.
     fn remove_victim(&self, victim: &Victim) -> Result<CompactionStep, StoreError> {
         let bytes = self.catalog.read().segment(victim.slot).bytes;
         let mut gone = StoredRecord::control(Kind::RemoveSegment, Vbid(0), b"", b"");
@@ -431,6 +437,7 @@ impl Move {
 /// cost-benefit rule of Rosenblum and Ousterhout, 1991, with a gentler weight for age).
 fn worth(segment: &Segment, newest: u32) -> f64 {
     let live = segment.live_share();
+    debug_assert!((0.0..=1.0).contains(&live), "a share is a part of the whole");
     let age = f64::from(newest.saturating_sub(segment.id));
     if live > 0.9 { 0.0 } else { (1.0 - live) / (1.0 + live) * (1.0 + (1.0 + age).log2()) }
 }

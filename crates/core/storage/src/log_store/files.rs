@@ -149,7 +149,7 @@ impl RealFile {
         }
         match transfer() {
             Ok(done) => Ok(Some(done)),
-            // What a file system answers that has no such transfers, or wants larger blocks.
+            // The answer of a file system without such transfers, or with larger blocks.
             Err(error)
                 if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
             {

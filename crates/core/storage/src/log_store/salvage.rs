@@ -238,6 +238,7 @@ impl Account {
             if state.high_seqno < seqno {
                 *state = state.clone().complete_at(seqno);
             }
+            assert!(state.high_seqno >= seqno, "a state covers the versions that were found");
             state.max_cas = state.max_cas.max(cas);
             // Versions may be missing.
             state.is_intact = false;

@@ -69,6 +69,7 @@ impl Staging {
             let (now, later) = bytes.split_at(bytes.len().min(free.len()));
             free[..now.len()].copy_from_slice(now);
             self.len += now.len();
+            debug_assert!(self.len <= STAGING_BYTES, "bytes are inside the buffer");
             bytes = later;
             if self.len == STAGING_BYTES {
                 file.write_blocks(self.memory.first(STAGING_BYTES), self.at)?;
@@ -106,6 +107,7 @@ impl Staging {
         self.push(file, bytes)?;
         let whole = self.len - self.len % file.block_bytes();
         let (blocks, rest) = self.memory.first(self.len).split_at(whole);
+        debug_assert!(rest.len() < file.block_bytes(), "less than a block is left");
         if !blocks.is_empty() {
             file.write_blocks(blocks, self.at)?;
         }

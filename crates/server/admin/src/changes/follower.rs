@@ -43,6 +43,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause before memory is asked for again.
 const MEMORY_PAUSE: Duration = Duration::from_millis(20);
+const _: () = assert!(MEMORY_PAUSE.as_millis() < LOOK_INTERVAL.as_millis());
+const _: () = assert!(HEARTBEAT.as_millis() < DCP_IDLE_TIMEOUT_MS as u128);
 
 /// Beginning of an event's line.
 const DATA: &[u8] = b"data: ";
@@ -332,6 +334,7 @@ impl Follower {
             return Turn::Wait(now + MEMORY_PAUSE);
         }
         let room = ADMIN_CHANGES_PIECE_BYTES.max(std::mem::take(&mut self.needed));
+        debug_assert!(self.line.is_none(), "a large line ends before the next event");
         let has_more = room > ADMIN_CHANGES_PIECE_BYTES || self.parts.feed.has_more();
         // Others need not wait for a stream without news.
         let Some(mut piece) = self.piece(room + ADMIN_CHANGES_ID_BYTES_MAX, has_more) else {
@@ -459,12 +462,14 @@ impl Follower {
         written.expect("a string takes every character");
         piece.bytes.extend_from_slice(b"id: ");
         piece.bytes.extend_from_slice(self.id.as_bytes());
+        debug_assert!(self.id.len() <= ADMIN_CHANGES_ID_BYTES_MAX, "an id is within its limit");
         piece.bytes.push(b'\n');
     }
 
     fn send(&mut self, piece: StreamPiece, now: Instant) -> Turn {
         assert_eq!(self.on_its_way, 0, "the piece before this one was read by the client");
         self.sent = now;
+        debug_assert!(!piece.bytes.is_empty(), "a piece has bytes");
         self.on_its_way = piece.bytes.len() as u64;
         Turn::Send(piece.into_bytes())
     }

@@ -109,6 +109,7 @@ impl StreamPiece {
 
     /// The piece as hyper takes it. What it does not need is given back.
     pub fn into_bytes(mut self) -> Bytes {
+        assert_eq!(self.unreserved, 0, "a piece is sent once");
         self.bytes.shrink_to_fit();
         match &mut self.reservation {
             Some(reservation) => reservation.keep(self.outgoing.memory.counted(self.bytes.len())),

@@ -48,6 +48,8 @@ const FREE_DOCUMENT_BYTES: usize = 256 << 10;
 
 /// The document, its inflated body and its entries.
 const DOCUMENT_COPIES: usize = 3;
+const _: () = assert!(RUN_DOCUMENTS <= TURN_DOCUMENTS, "a turn has a run");
+const _: () = assert!(PAUSE.as_millis() < FAILURE_PAUSE.as_millis());
 
 enum FeedState {
     /// It is not served here.
@@ -223,6 +225,7 @@ impl FeedGroup {
             done += self.seqno(vbucket.id()).unwrap_or_default().min(high).0;
         }
         let percent = (done * 100).checked_div(all).unwrap_or(100);
+        debug_assert!(done <= all, "a feed is not ahead of its vbuckets");
         u8::try_from(percent).unwrap_or(100).min(if self.complete_at().is_some() {
             100
         } else {
@@ -283,6 +286,11 @@ impl FeedGroup {
 
     fn count_unfed(&mut self) {
         (self.unfed, self.opening, self.paused) = (0, 0, 0);
+        debug_assert_eq!(
+            self.vbuckets.len(),
+            self.bucket.vbuckets().len(),
+            "a feed for each vbucket"
+        );
         for state in &self.vbuckets {
             match state {
                 FeedState::Absent => {}
@@ -357,6 +365,7 @@ impl FeedGroup {
     ) -> FeedState {
         let vbucket = &self.bucket.vbuckets()[at];
         let (incarnation, target) = (vbucket.incarnation(), vbucket.high_seqno());
+        debug_assert_eq!(usize::from(vbucket.id().0), at, "a feed is of its vbucket");
         let request = StreamRequest {
             vbid: vbucket.id(),
             start: from.seqno,
@@ -513,6 +522,7 @@ impl FeedStream {
             drop(run);
             if applied > 0 {
                 self.stream.pass_run(applied, last);
+                debug_assert!(last > self.applied.seqno, "seqnos of a feed ascend");
                 self.applied.seqno = last;
             }
             return obstacle.map_or(Ok(ApplyOutcome::Changes(applied)), Err);

@@ -84,6 +84,7 @@ impl FeedProgress {
 
     pub(super) fn set_complete(&self, ownership_changes: Option<u64>) {
         let next = ownership_changes.unwrap_or(NOT_COMPLETE);
+        debug_assert_ne!(ownership_changes, Some(NOT_COMPLETE), "a count of changes is a number");
         if self.complete_at.swap(next, Ordering::SeqCst) != next {
             note_transition();
         }
@@ -91,6 +92,7 @@ impl FeedProgress {
 
     pub(super) fn set_seqno(&self, vbid: Vbid, seqno: Seqno) {
         if let Some(known) = self.seqnos.get(usize::from(vbid.0)) {
+            debug_assert!(seqno.0 < NOT_COMPLETE, "a seqno is of a change");
             known.store(seqno.0, Ordering::Release);
         }
     }
@@ -118,7 +120,8 @@ impl FeedProgress {
             self.waker.wake();
             self.news.wait_for(&mut turns, timeout);
         }
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let waiting = self.waiting.fetch_sub(1, Ordering::SeqCst);
+        assert!(waiting > 0, "a wait that ends was counted");
     }
 
     /// A turn of the feed has ended.

@@ -24,6 +24,7 @@ impl IndexReservation {
         let text: usize = definition.keys.iter().map(String::len).sum();
         let text = text + definition.condition.as_ref().map_or(0, String::len);
         let own_bytes = (TABLE_BYTES + TREE_BYTES_PER_TEXT_BYTE * text) as u64;
+        debug_assert!(own_bytes >= TABLE_BYTES as u64, "an index has a table");
         let is_reserved = bucket.reserve_for_index(own_bytes);
         is_reserved.then(|| IndexReservation { bucket: Arc::clone(bucket), own_bytes })
     }

@@ -44,6 +44,7 @@ impl AuditGate {
             return;
         }
         (self.window_ms, self.events) = (now_ms, 0);
+        debug_assert!(self.events <= EVENTS_PER_SECOND, "a second has a bounded number of events");
         if self.left_out > 0 {
             log.record(Actor::default(), Event::LeftOut(std::mem::take(&mut self.left_out)));
         }

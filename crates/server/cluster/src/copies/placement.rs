@@ -42,6 +42,11 @@ pub(crate) fn place(before: &[CopyChain], nodes: usize, copies: usize) -> Vec<Co
         }
     }
     even(&mut chains, &mut load);
+    debug_assert_eq!(
+        load.iter().sum::<usize>(),
+        copies * chains.len(),
+        "the load counts each copy"
+    );
     assert_eq!(chains.len(), before.len(), "each vbucket has copies");
     debug_assert!(chains.iter().all(|chain| chain.len() == copies), "no copy is missing");
     chains
@@ -49,6 +54,7 @@ pub(crate) fn place(before: &[CopyChain], nodes: usize, copies: usize) -> Vec<Co
 
 /// Spreads the replicas of one node over all others.
 fn distance(active: usize, node: usize, nodes: usize) -> usize {
+    debug_assert!(active < nodes && node < nodes, "a node is on the ring");
     (node + nodes - active) % nodes
 }
 
@@ -57,6 +63,7 @@ fn even(chains: &mut [CopyChain], load: &mut [usize]) {
     while let Some((vbucket, from, to)) = uneven(chains, load) {
         let replica = chains[vbucket][1..].iter_mut().find(|node| **node == from);
         *replica.expect("it was found there") = to;
+        debug_assert!(load[from] > load[to] + 1, "a move evens the load");
         load[from] -= 1;
         load[to] += 1;
     }

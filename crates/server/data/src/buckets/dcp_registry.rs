@@ -143,6 +143,7 @@ impl DcpProducerRecord {
         if is_behind != was_behind {
             let since_ns = if is_behind { now.unix_ns } else { 0 };
             self.behind_since_ns.store(since_ns, Ordering::Relaxed);
+            debug_assert_eq!(since_ns != 0, is_behind, "a lag has a beginning");
         }
     }
 }
@@ -210,6 +211,7 @@ impl DcpProducers {
     pub fn enter(&self, record: &Arc<DcpProducerRecord>) {
         let before = self.by_name.lock().insert(record.name.clone(), Arc::clone(record));
         if let Some(before) = before {
+            assert!(!Arc::ptr_eq(&before, record), "a producer enters once");
             before.is_replaced.store(true, Ordering::Release);
             before.inbox.ready(NO_STREAM);
         }

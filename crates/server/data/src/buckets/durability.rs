@@ -58,7 +58,12 @@ impl DurableMajority {
 
     /// The bucket asks for `replicas` copies besides the active one.
     pub(super) fn set_replicas(&self, replicas: u8) {
-        self.0.store(replicas.div_ceil(2) + 1, Ordering::Relaxed);
+        let majority = replicas.div_ceil(2) + 1;
+        assert!(
+            2 * u16::from(majority) > u16::from(replicas) + 1,
+            "a majority is more than a half"
+        );
+        self.0.store(majority, Ordering::Relaxed);
     }
 }
 

@@ -142,6 +142,7 @@ impl RangeScans {
         let Some(scan) = scans.get(&id).filter(is_it) else {
             return reply(ScanAnswer::Refused(Status::KeyEnoent));
         };
+        debug_assert_eq!(scan.vbid, vbid, "a scan is of its vbucket");
         if scan.flags.is_busy.swap(true, Ordering::AcqRel) {
             return reply(ScanAnswer::Refused(Status::Ebusy));
         }

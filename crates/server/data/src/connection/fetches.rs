@@ -135,6 +135,10 @@ impl Fetches {
     pub fn next_position(&self, frame_bytes: usize) -> Option<u16> {
         let fits = self.parked.len() < PARKED_REQUESTS_MAX
             && self.parked_bytes + frame_bytes <= PARKED_REQUEST_BYTES_MAX;
+        debug_assert!(
+            !fits || self.parked.vacant_key() < PARKED_REQUESTS_MAX,
+            "a position differs from those of the head"
+        );
         fits.then(|| self.parked.vacant_key() as u16)
     }
 
@@ -165,6 +169,10 @@ impl Fetches {
     pub fn wait_behind(&mut self, missing: usize, behind: usize) {
         if let Some(head) = &mut self.head {
             debug_assert!(missing <= behind, "a request asks for one document at most");
+            debug_assert!(
+                behind <= crate::limits::FETCH_AHEAD_FRAMES_MAX,
+                "a look ahead is bounded"
+            );
             debug_assert!(head.missing > 0, "the head waits for its own fetch");
             head.missing += missing;
             head.behind = behind;

@@ -143,6 +143,7 @@ impl ConnectionMemory {
 
     /// The part that can be reserved. The rest is for unreserved memory.
     pub fn reservable_bytes(&self) -> usize {
+        debug_assert!(self.capacity_bytes() > SMALL_CONNECTION_BYTES, "some bytes are reservable");
         self.capacity_bytes() - SMALL_CONNECTION_BYTES
     }
 
@@ -220,6 +221,7 @@ impl ConnectionMemory {
         let demand = self.counted_demand(demand);
         self.change(|budget| {
             before.take_all().for_each(|grant| budget.release(grant));
+            debug_assert!(!before.is_any(), "a reservation is exchanged as a whole");
             let granted = budget.reserve_first(demand, self.limit_bytes());
             if granted.is_none() {
                 budget.wait_first(Waiter::of(waker, connection), demand);
@@ -247,6 +249,7 @@ impl ConnectionMemory {
         // Under the lock of the queue, so no grant comes afterwards.
         self.change(|budget| {
             budget.leave(is_this);
+            debug_assert!(!budget.has(is_this), "a ticket that ends waits no more");
             if let Some(grant) = state.take() {
                 budget.release(grant);
             }
@@ -266,6 +269,7 @@ impl ConnectionMemory {
     /// Returns all reservations of a connection, and grants waiting ones.
     pub fn release_all(&self, reserved: &mut ConnectionReservation) {
         self.change(|budget| reserved.take_all().for_each(|grant| budget.release(grant)));
+        assert!(!reserved.is_any(), "a reservation is returned as a whole");
     }
 
     /// Removes a connection from the queue. If it was just granted memory, the message is on its

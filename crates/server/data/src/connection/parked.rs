@@ -133,6 +133,7 @@ impl ParkedWrites {
     /// Parks a write at `next_position`.
     pub fn park(&mut self, write: ParkedWrite) {
         assert!(self.writes.len() < PARKED_MAX, "the caller asked for a position first");
+        debug_assert!(self.writes.vacant_key() < PARKED_MAX, "a token has 12 bits for a position");
         assert!(write.serial != 0, "serial 0 stands for no write");
         debug_assert!(write.deadline_ms >= write.since_ms, "a deadline follows the beginning");
         self.writes.insert(write);

@@ -22,6 +22,7 @@ use crate::diagnostics::counters::Counter;
 
 /// Connections summed per lock.
 const SUM_PIECE: usize = 256;
+const _: () = assert!(SUM_PIECE > 0, "a walk goes forward");
 
 /// Results of a connection's negotiation.
 #[derive(Debug, Default, Clone)]
@@ -129,6 +130,7 @@ impl ConnectionRegistry {
         loop {
             let piece = self.after(after, SUM_PIECE);
             let Some(last) = piece.last() else { return sum };
+            assert!(last.number > after, "a walk goes forward");
             after = last.number;
             sum += piece.iter().map(|record| record.buffer_bytes.get()).sum::<u64>();
         }

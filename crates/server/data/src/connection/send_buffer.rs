@@ -40,6 +40,7 @@ pub enum PinnedValue {
 pub(crate) fn range_within(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
     let begin = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
     let end = begin.checked_add(part.len()).filter(|end| *end <= whole.len())?;
+    debug_assert!(begin <= end, "a part ends after its beginning");
     Some(begin..end)
 }
 

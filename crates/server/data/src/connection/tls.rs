@@ -33,6 +33,7 @@ const POLL: Duration = Duration::from_secs(2);
 
 /// Minimum time between two logged failures; failures in between are counted only.
 const FAILURE_LOG_PAUSE: Duration = Duration::from_secs(1);
+const _: () = assert!(!FAILURE_LOG_PAUSE.is_zero() && !POLL.is_zero());
 
 /// Why new files were refused.
 #[derive(Debug, thiserror::Error)]

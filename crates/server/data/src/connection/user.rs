@@ -79,6 +79,7 @@ impl ConnectionUser {
     /// Makes a proved identity the user. The caller computes the rights next.
     pub fn prove(&mut self, identity: Arc<Identity>) {
         self.login = LoginState::Proved(identity);
+        debug_assert!(self.is_known() && !self.is_guest(), "a proved user is no guest");
     }
 
     /// Gives a client without a user that of unauthenticated clients.
@@ -92,6 +93,7 @@ impl ConnectionUser {
     pub fn forget(&mut self, now_ms: u64) {
         if self.is_known() {
             self.login = LoginState::Unknown { since_ms: now_ms };
+            debug_assert!(self.identity().is_none(), "a user who is forgotten has no identity");
         }
     }
 
@@ -126,6 +128,7 @@ impl ConnectionUser {
     pub fn begin_sasl(&mut self, sasl: Box<SaslServer>) {
         assert!(!self.is_known(), "an exchange begins with no user, so a failed one leaves none");
         self.sasl = Some(sasl);
+        debug_assert!(self.is_in_exchange(), "an exchange has begun");
     }
 
     pub fn sasl_mut(&mut self) -> Option<&mut SaslServer> {

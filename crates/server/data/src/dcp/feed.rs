@@ -149,6 +149,10 @@ impl DcpFeed {
                     Ok(_) => continue,
                 }
             };
+            debug_assert!(
+                self.vbuckets[at].is_queued,
+                "a vbucket has a turn because it was queued"
+            );
             self.vbuckets[at].is_queued = false;
             match self.take_turn(at, now, &mut offer) {
                 Ok(None) => {}
@@ -156,6 +160,7 @@ impl DcpFeed {
                 Err(end) => return FeedStep::End(end),
             }
         }
+        debug_assert!(self.unfinished <= self.vbuckets.len(), "a vbucket finishes once");
         FeedStep::Again
     }
 

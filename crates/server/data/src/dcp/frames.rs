@@ -216,6 +216,7 @@ impl FrameWriter<'_> {
         kept.retain(xattr::is_system);
         let mut block = Vec::with_capacity(kept.byte_count());
         kept.write(&mut block);
+        debug_assert_eq!(block.len(), kept.byte_count(), "attributes have the announced length");
         Ok(Cow::Owned(block))
     }
 
@@ -236,6 +237,7 @@ pub(crate) fn parts<'d>(
         return Ok((&[], value));
     }
     let body = xattr::body_of(value).map_err(|_| DamagedDocument)?;
+    debug_assert!(body.len() <= value.len(), "the body is the end of the value");
     Ok(value.split_at(value.len() - body.len()))
 }
 
@@ -310,6 +312,7 @@ fn write_inflated(
         out.pin(PinnedValue::InflatingRecord(copied.share(), from, Box::new(inflating)));
         return Ok(frame_bytes);
     }
+    debug_assert!(begin < out.tail().len(), "a frame begins with its head");
     if inflate_into(body, VALUE_BYTES_MAX, out.tail()).is_err() {
         out.tail().truncate(begin);
         return Err(DamagedDocument);

@@ -51,6 +51,7 @@ impl Lender<'_> {
     pub fn ask(&mut self, demand: Demand, has_output: bool, waits: &mut bool) -> LoanDecision {
         let bytes = self.ledger.memory().counted(demand.bytes);
         let demand = Demand { bytes, ..demand };
+        debug_assert!(demand.block.is_some(), "a document is lent by its block");
         if self.reserved.covers(demand, has_output) {
             return LoanDecision::Yes;
         }

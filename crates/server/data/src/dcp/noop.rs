@@ -98,6 +98,7 @@ impl Noop {
             // Consumers see the number in the byte order of the usual processors.
             let opaque = self.counter.swap_bytes();
             write_noop(out.tail(), opaque);
+            debug_assert!(now_ms >= self.asked_ms, "noops follow each other");
             (self.open, self.asked_ms) = (Some(opaque), now_ms);
         }
         Ok(())

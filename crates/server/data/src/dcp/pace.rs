@@ -90,12 +90,14 @@ impl Pace {
             return None;
         }
         self.is_held = true;
+        debug_assert!(!now.has_reached(due), "a pause ends later");
         Some(due)
     }
 
     /// Ends a pause: the producer looks now.
     pub fn release(&mut self, now: Moment) {
         let pause_ns = self.next_pause_ns();
+        debug_assert!(now.ns >= self.looked.ns, "looks follow each other");
         *self = Pace { looked: now, pause_ns, is_due: true, ..Pace::default() };
     }
 
@@ -118,6 +120,7 @@ impl Pace {
     pub fn sent(&mut self, changes: usize, bytes: usize) {
         self.found.changes += changes;
         self.found.bytes += bytes;
+        debug_assert!(changes > 0 && bytes > 0, "a sent change has bytes");
     }
 
     /// Changes from memory since the last look.

@@ -15,6 +15,7 @@ use crate::limits::{CHANGES_PER_TURN, CHANGES_PER_TURN_MAX};
 
 /// Messages from which on a slice is a long one: some ten microseconds of work.
 const BULK_MESSAGES: usize = 32;
+const _: () = assert!(BULK_MESSAGES <= CHANGES_PER_TURN);
 
 /// See the module text.
 #[derive(Debug, Default)]
@@ -35,6 +36,7 @@ impl TurnShare {
         let others = usize::try_from(others).unwrap_or(usize::MAX);
         let left = others.clamp(CHANGES_PER_TURN, CHANGES_PER_TURN_MAX);
         (self.requests_seen, self.left, self.is_live) = (requests_served, left, false);
+        debug_assert!(self.slice() > 0, "a turn may send a message");
     }
 
     /// Messages of the next slice.

@@ -93,6 +93,7 @@ impl DcpStreams {
         debug_assert!(!stream.is_queued, "a new stream has no turn yet");
         let position = self.slots.insert(stream);
         self.by_key.insert(key, position);
+        debug_assert!(self.by_key.len() <= self.slots.len(), "a key in use has its stream");
         self.make_ready(position);
     }
 

@@ -61,6 +61,7 @@ impl RejectionLog {
         }
         self.lines += 1;
         self.next_number += 1;
+        assert!(self.lines <= LINES_PER_SECOND, "a second has a bounded number of lines");
         Some(Reference { seed: self.seed, number: self.next_number })
     }
 }

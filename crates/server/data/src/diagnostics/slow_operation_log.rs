@@ -123,6 +123,7 @@ impl SlowOperationLog {
             let threshold_ms = threshold_of(&self.thresholds, *class);
             threshold_ms != 0 && first.total_ms() >= threshold_ms
         };
+        debug_assert_eq!(opcodes.len(), classes.len(), "each opcode has its class");
         if !classes.iter().any(is_slow) {
             return;
         }
@@ -153,6 +154,7 @@ impl SlowOperationLog {
             return None;
         }
         self.lines += 1;
+        assert!(self.lines <= LINES_PER_SECOND, "a second has a bounded number of lines");
         let mut line = json!({
             "opcode": name_of(operation.opcode),
             "connection": operation.connection,

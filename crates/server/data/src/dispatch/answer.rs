@@ -364,6 +364,7 @@ fn fail_unknown(req: &mut Request<'_>, out: &mut SendBuffer, status: Status) {
 /// configuration is left out if this connection has it already and asked not to be told twice.
 fn send_map(req: &mut Request<'_>, out: &mut SendBuffer) {
     let document = req.env.server.cluster.bucket_document(req.handle());
+    debug_assert!(!document.json.is_empty(), "a map has a text");
     let seen = req.state.selection.config_sent() == document.version
         && req.state.features().has(Feature::DedupeNotMyVbucketClustermap);
     if seen {

@@ -185,6 +185,7 @@ impl ConnectionState {
         self.record.agree(|agreement| agreement.user = Some(Arc::clone(&current)));
         self.user.update(current);
         self.user.compute_rights(self.selection.bucket().map(|bucket| bucket.name()));
+        debug_assert!(self.user.is_known(), "rights are those of a user");
         if let Some(producer) = &mut self.producer {
             producer.rights_changed();
         }
@@ -226,6 +227,7 @@ impl ConnectionState {
         let identity = self.user.identity();
         let bucket =
             identity.and_then(|user| server.buckets.of_memcached_client(user, &server.memcached));
+        assert!(self.user.is_known(), "a memcached client is a user or a guest");
         self.negotiation.adopt_memcached();
         self.select(bucket);
         self.find_collection(&server.memcached);
@@ -303,5 +305,6 @@ impl ConnectionState {
     /// Starts the end of the connection; the first reason stays.
     pub fn close(&mut self, reason: CloseReason) {
         self.closing.get_or_insert(reason);
+        debug_assert!(self.closing.is_some(), "a connection keeps its first reason to close");
     }
 }

@@ -104,6 +104,10 @@ fn write_inflated(
 pub(super) fn inflating_of(item: &ItemRef) -> Result<Inflater, InflateError> {
     let mut inflating = Inflater::new(item.body(), VALUE_BYTES_MAX)?;
     inflating.make(item.body(), 0)?;
+    debug_assert!(
+        inflating.total_bytes() == 0 || !inflating.ready(0).is_empty(),
+        "the first piece is ready"
+    );
     Ok(inflating)
 }
 
@@ -140,6 +144,10 @@ pub(super) fn write_found(
         found.values.iter().map(|value| head_bytes + (value.end - value.begin) as usize).sum();
     let datatype = features.datatype_shown(found.datatype);
     let parts = ResponseParts { cas: found.cas.0, datatype, ..*parts };
+    debug_assert!(
+        bytes <= oribi_protocol::limits::FRAME_BYTES_MAX,
+        "values of an answer fit into a frame"
+    );
     write_response_head(out.tail(), &parts, bytes);
     for value in &found.values {
         let bytes = (value.end - value.begin) as usize;

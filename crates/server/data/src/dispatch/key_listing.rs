@@ -25,6 +25,7 @@ use crate::limits::LISTING_TIME_MAX;
 const KEYS_DEFAULT: u32 = 1000;
 /// Byte limit of an answer, whatever the client asked for.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(ANSWER_BYTES_MAX <= crate::limits::AHEAD_OF_QUEUE_BYTES_MAX);
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// The parameters of a list.

@@ -91,6 +91,7 @@ pub(super) fn reserve_in(memory: &Arc<ConnectionMemory>) -> Reserve {
         let ticket = || Ticket::new(&memory, Demand::of_bytes(bytes), || {});
         let (_, ticket) = queued.get_or_insert_with(|| (bytes, ticket()));
         let held = ticket.poll()?;
+        debug_assert!(bytes > 0, "a reservation is of memory");
         queued = None;
         Some(Box::new(held) as ScanReservation)
     })
@@ -151,7 +152,7 @@ fn usable(
 }
 
 /// Whether the next page may be shown, or why not.
-fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
+fn may_continue(state: &mut ConnectionState) -> Result<(), Status> {
     let ConnectionState { pending, user, selection, .. } = state;
     let Some(scan) = pending.range_scan() else { return Ok(()) };
     if !selection.bucket().is_some_and(|selected| Arc::ptr_eq(selected, &scan.bucket)) {
@@ -212,13 +213,14 @@ pub(crate) fn resume_range_scan(
     id: ConnectionId,
     env: &mut Environment,
 ) {
-    if let Err(status) = may_go_on(state) {
+    if let Err(status) = may_continue(state) {
         let Some(LongAnswer::RangeScan(scan)) = state.pending.end_answer() else { return };
         return fail_request(state, out, scan.request, status, None);
     }
     let Some(scan) = state.pending.range_scan() else { return };
     let (bucket, name, request) = (Arc::clone(&scan.bucket), scan.id, scan.request);
     state.pending.wait_for_job(request);
+    debug_assert!(state.pending.is_waiting(), "a scan waits for its page");
     let resume = move |reply: ScanReply| bucket.range_scans().resume(name, reply);
     env.jobs.push((id, scan_job(resume)));
 }

@@ -115,6 +115,7 @@ impl Request<'_> {
             false => memory.try_grant(demand),
         };
         let Some(grant) = grant else {
+            debug_assert!(demand.bytes > 0, "a wait is for memory");
             if !may_wait {
                 return Err(NO_MEMORY);
             }

@@ -39,6 +39,7 @@ use virtual_attributes::AttributeSource;
 /// give 320. The limit is the largest frame that either side takes, less some space for the bytes
 /// before the list.
 const VALUE_LIST_BYTES_MAX: usize = FRAME_BYTES_MAX - 2 * HEADER_BYTES;
+const _: () = assert!(VALUE_LIST_BYTES_MAX < u32::MAX as usize, "a place has 32 bits");
 
 /// Get, exists and get-count of one path.
 pub(super) fn look_up_one<'a>(req: &mut Request<'a>) -> Outcome<'a> {
@@ -120,6 +121,7 @@ fn follow(
     let subject = Subject { item: &item, view, document: virtuals, now, sees_system };
     let found: SmallVec<[Result<Cow<'_, [u8]>, Status>; 4]> =
         paths.specs.iter().map(|spec| look_up(&subject, spec)).collect();
+    assert_eq!(found.len(), paths.specs.len(), "each path has a result");
     let (status, datatype) = told(paths, &found, item.is_deleted())?;
     let inflated = if item.is_compressed() && !view.is_compressed { view.body } else { &[] };
     let is_inflated = !inflated.is_empty();
@@ -185,7 +187,8 @@ fn places_of(
         // An answer is far shorter than 4 GiB.
         FoundValue { status, is_in_item, begin: place.start as u32, end: place.end as u32 }
     });
-    let values = values.collect();
+    let values: SmallVec<[FoundValue; 4]> = values.collect();
+    debug_assert_eq!(values.len(), found.len(), "each result has a place");
     (values, made)
 }
 

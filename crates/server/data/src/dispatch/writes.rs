@@ -73,6 +73,10 @@ fn plain_value<'a>(req: &Request<'a>) -> Result<Cow<'a, [u8]>, MutationOutcome> 
         return Ok(Cow::Borrowed(req.frame.value));
     }
     let inflated = compression::inflate(req.frame.value, req.bucket().config().value_bytes_max)?;
+    debug_assert!(
+        inflated.len() <= req.bucket().config().value_bytes_max,
+        "an inflated value is within the limit"
+    );
     Ok(Cow::Owned(inflated))
 }
 

@@ -52,6 +52,7 @@ const OPAQUE_STREAMS: u32 = 0x100;
 const STREAM_RETRY_MS: u64 = 100;
 /// Pause before changes that found no memory, or a copy that is loading, are tried again.
 const APPLY_RETRY_MS: u64 = 10;
+const _: () = assert!(OPAQUE_IGNORED < OPAQUE_STREAMS, "streams have other opaques");
 
 /// See the module text.
 pub(crate) struct ReplicaConsumer {
@@ -362,6 +363,7 @@ impl ReplicaConsumer {
                     true => {
                         self.next_opaque = opaque.checked_add(1).unwrap_or(OPAQUE_STREAMS);
                         self.asked.insert(opaque, vbid);
+                        assert!(opaque >= OPAQUE_STREAMS, "an answer names its stream");
                     }
                     false => {
                         self.timers.insert((now_ms + STREAM_RETRY_MS, vbid));
@@ -372,6 +374,7 @@ impl ReplicaConsumer {
             CopyStreamPhase::Ended => {
                 self.window.apply(stream.drop_parts());
                 stream.rest();
+                debug_assert!(!stream.has_parts(), "a stream at rest holds nothing");
                 self.timers.insert((now_ms + STREAM_RETRY_MS, vbid));
             }
             CopyStreamPhase::Asked | CopyStreamPhase::Working => {}

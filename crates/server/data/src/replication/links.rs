@@ -135,6 +135,7 @@ impl ReplicationLinks {
         let mut hasher = DefaultHasher::new();
         (&copy.source.node, &copy.bucket.bucket().config().uuid).hash(&mut hasher);
         let worker = (hasher.finish() % workers.len().max(1) as u64) as usize;
+        debug_assert!(workers.is_empty() || worker < workers.len(), "a link has a worker");
         if let Some(worker) = workers.get(worker) {
             worker.post_link(LinkMessage::Follow(copy));
         }

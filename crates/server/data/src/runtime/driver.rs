@@ -243,6 +243,7 @@ impl ConnectionDriver {
     /// Makes the connection end as soon as its output is sent.
     pub fn close(&mut self, reason: CloseReason) {
         self.state.close(reason);
+        debug_assert!(self.closing().is_some(), "a connection has a reason to close");
     }
 
     /// False while more input would only fill memory: during a wait, while a STAT is being
@@ -311,6 +312,10 @@ impl ConnectionDriver {
             false => self.serve_ahead(env, &mut ahead, served),
             true => self.serve_text(env, &mut ahead, served),
         };
+        debug_assert!(
+            usize::from(ahead.value_bytes()) <= crate::limits::PREFETCH_BYTES_MAX,
+            "a look ahead is bounded"
+        );
         self.value_bytes_read = ahead.value_bytes();
         progress
     }
@@ -463,6 +468,7 @@ impl ConnectionDriver {
     /// Records that the socket took `sent` bytes. While the socket lags behind, they earn the
     /// client more time.
     pub fn sent(&mut self, sent: usize, now_ms: u64) {
+        debug_assert!(sent <= self.writer.pending_bytes(), "only pending bytes are sent");
         self.writer.advance(sent);
         self.earn_time(sent, now_ms);
         let since = &mut self.timing.stalled_since_ms;

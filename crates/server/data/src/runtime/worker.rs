@@ -48,6 +48,8 @@ use outgoing::{LINK_TOKENS, OutgoingLinks};
 
 /// Readiness events taken from the kernel at once.
 const EVENTS_MAX: usize = 1024;
+const _: () =
+    assert!(LINK_TOKENS >= crate::limits::WORKER_CONNECTIONS_MAX, "tokens do not overlap");
 
 /// Token of the waker; connections use their slots.
 const WAKER: Token = Token(usize::MAX);
@@ -278,6 +280,7 @@ impl WorkerLoop {
             return;
         }
         self.room_retry_ms = now_ms + ROOM_RETRY_MS;
+        debug_assert!(self.room_retry_ms > now_ms, "a wait for a bucket is retried later");
         for connection in std::mem::take(&mut self.environment.bucket_waits) {
             self.connections.with_id(connection, ConnectionDriver::retry_write);
         }

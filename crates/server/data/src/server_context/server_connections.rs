@@ -101,6 +101,7 @@ impl ServerConnections {
     /// `admin`. Counts a rejection.
     pub fn admit_user(&self, is_admin: bool) -> bool {
         let ConnectionLimits { connections_max, connections_reserved, .. } = self.limits;
+        debug_assert!(connections_reserved <= connections_max, "reserved ones are part of all");
         self.counted(is_admin || self.open() + connections_reserved <= connections_max)
     }
 

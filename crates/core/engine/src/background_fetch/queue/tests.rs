@@ -1,4 +1,4 @@
-//! Who is told what and when, by hand and with threads that sleep.
+//! Answers to the waiters of a fetch, by hand and with threads that sleep.
 
 use std::time::{Duration, Instant};
 

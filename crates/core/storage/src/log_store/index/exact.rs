@@ -126,6 +126,7 @@ impl ExactIndex {
             self.set(at, next);
             at += 1;
         }
+        debug_assert!(at < self.entries.len(), "the gap is inside the array");
         self.set(at, 0);
         assert!(self.len > 0, "the array counts its entries");
         self.len -= 1;
@@ -138,6 +139,7 @@ impl ExactIndex {
     /// Takes out all entries but the `left` ones that `stays` is true for. Gives up memory that is
     /// not needed for `room` further ones.
     pub(super) fn retain(&mut self, left: usize, room: usize, stays: impl Fn(Entry) -> bool) {
+        debug_assert!(left <= self.len, "only present entries stay");
         let needed = (left + room) * 10 / 9 + 1;
         let has_more = self.capacity > needed + needed / ROOM_KEPT_PART;
         if left < self.len || has_more {

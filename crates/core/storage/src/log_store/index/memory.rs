@@ -35,6 +35,7 @@ const _: () = assert!(ALL_FREE.count_ones() as usize == PIECES);
 const _: () = assert!(PIECE_BYTES.is_power_of_two() && PIECES.is_power_of_two());
 /// Empty chunks that are kept: tables that grow take and give by turns.
 const EMPTY_KEPT: usize = 1;
+const _: () = assert!(PIECES <= u64::BITS as usize, "a bit for each piece");
 
 const _: () = assert!(cfg!(test) || CHUNK_BYTES == 2 << 20);
 

@@ -52,6 +52,11 @@ pub(super) fn append(
     page.push(bits);
     append_bytes(page, record.key.key);
     append_length(page, attributes.len() + body.len());
+    debug_assert_eq!(
+        bits & Datatype::XATTR.0 != 0,
+        !attributes.is_empty(),
+        "the datatype says that attributes follow"
+    );
     page.extend_from_slice(attributes);
     page.extend_from_slice(body);
 }
@@ -73,5 +78,6 @@ fn append_bytes(page: &mut Vec<u8>, bytes: &[u8]) {
 fn append_length(page: &mut Vec<u8>, bytes: usize) {
     let length = u32::try_from(bytes).expect("keys and documents are far shorter than 4 GiB");
     let (encoded, used) = leb128::encode_u32(length);
+    debug_assert!(0 < used && used <= encoded.len(), "a length has a byte");
     page.extend_from_slice(&encoded[..used]);
 }

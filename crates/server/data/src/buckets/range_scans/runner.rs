@@ -34,6 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Documents between two looks at the clock: some microseconds of work.
 const DOCUMENTS_PER_CHECK: u8 = 32;
+const _: () = assert!(DOCUMENTS_PER_CHECK > 0);
 
 /// Capacity of a page: its maximum size and one usual document.
 const PAGE_CAPACITY: usize = RANGE_SCAN_PAGE_BYTES + RANGE_SCAN_PAGE_BYTES / 4;
@@ -233,6 +234,7 @@ impl Runner {
         debug_assert!(answering.reply.is_some(), "a document is read while its client waits");
         let before = answering.page.len();
         append(&mut answering.page, record, content, answering.shown);
+        assert!(answering.page.len() > before, "a document adds bytes to the page");
         answering.items += 1;
         answering.bytes += (answering.page.len() - before) as u64;
         if answering.is_over() {
@@ -332,6 +334,10 @@ impl Runner {
             _ => Vec::new(),
         };
         let bytes = std::mem::replace(&mut answering.page, next);
+        debug_assert!(
+            status != Status::Success || self.held.is_none() || !bytes.is_empty(),
+            "a page that continues has documents"
+        );
         if let Some(reply) = answering.reply.take() {
             reply(ScanAnswer::Page { status, only_keys, bytes, held: self.held.take() });
         }
@@ -358,6 +364,7 @@ impl Runner {
             self.flags.is_cancelled.store(true, Ordering::Release);
         }
         self.since_check = (self.since_check + 1) % DOCUMENTS_PER_CHECK;
+        debug_assert!(self.since_check < DOCUMENTS_PER_CHECK, "the deadline is checked in time");
         if self.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

@@ -168,6 +168,7 @@ impl<W> Budget<W> {
 
     /// Grants a block that was just granted to all that wait for it.
     fn grant_shares(&mut self, demand: Demand, granted: &mut impl FnMut(W, Grant)) {
+        debug_assert!(demand.block.is_some(), "bytes are not shared");
         for (waiter, other) in std::mem::take(&mut self.queue) {
             match other.block == demand.block {
                 true => granted(waiter, self.take(demand)),

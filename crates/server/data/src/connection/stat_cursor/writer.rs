@@ -23,6 +23,7 @@ use crate::connection::request_id::RequestId;
 const KEY_BYTES_AT: usize = 2;
 /// Position of the body length in a header.
 const BODY_BYTES_AT: usize = 8;
+const _: () = assert!(KEY_BYTES_AT + 2 <= BODY_BYTES_AT && BODY_BYTES_AT + 4 <= HEADER_BYTES);
 
 /// Header and name prefix of the next entries; lives as long as the STAT.
 #[derive(Debug)]
@@ -108,6 +109,7 @@ impl<'a> StatWriter<'a> {
             return;
         }
         let name_bytes = self.head.len() - HEADER_BYTES + name.len();
+        debug_assert!(self.head.len() >= HEADER_BYTES, "an entry begins with its header");
         let key = u16::try_from(name_bytes).expect("names are short and made here");
         let body = u32::try_from(name_bytes + value.len()).expect("values are made here");
         self.head[KEY_BYTES_AT..KEY_BYTES_AT + 2].copy_from_slice(&key.to_be_bytes());
@@ -189,6 +191,7 @@ impl HexText {
         }
         start -= 2;
         bytes[start..start + 2].copy_from_slice(b"0x");
+        debug_assert!(start < bytes.len() - 2, "a number has a digit");
         HexText { bytes, start }
     }
 

@@ -29,6 +29,7 @@ use crate::dcp::frames::{DamagedDocument, parts};
 
 /// Bytes of a value that are encoded at once: whole groups of base64.
 const STEP_BYTES: usize = 3 * 1024;
+const _: () = assert!(STEP_BYTES.is_multiple_of(3), "a step is whole groups of base64");
 
 /// Where the value stays.
 enum Place {
@@ -87,6 +88,7 @@ impl LargeLine {
         if is_json && inflating.is_none() {
             range.start += body.len() - body.trim_ascii_start().len();
             range.end -= body.len() - body.trim_ascii_end().len();
+            debug_assert!(range.start <= range.end, "a JSON text is not blank");
         }
         let xattrs = if extent.xattrs { xattrs_of(document)? } else { Vec::new() };
         let line = line_of(document, position, names, None, &xattrs);
@@ -121,6 +123,7 @@ impl LargeLine {
             };
             let step = &ready[..ready.len().min(STEP_BYTES)];
             self.made += step.len();
+            debug_assert!(!step.is_empty() && self.made <= total, "a step goes forward");
             match self.is_json {
                 true => in_one_line(out, step),
                 false => encode(&mut self.rest, step, self.made == total, out),
@@ -142,6 +145,7 @@ fn encode(rest: &mut Vec<u8>, step: &[u8], is_end: bool, out: &mut Vec<u8>) {
     out.resize(at + whole.div_ceil(3) * 4, 0);
     STANDARD.encode_slice(&rest[..whole], &mut out[at..]).expect("the groups fit");
     rest.drain(..whole);
+    debug_assert!(rest.len() < 3 && (!is_end || rest.is_empty()), "less than a group is left");
 }
 
 fn begin(body: &[u8]) -> Result<Box<Inflater>, DamagedDocument> {

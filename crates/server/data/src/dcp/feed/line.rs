@@ -47,6 +47,7 @@ pub(super) fn bytes_needed(
             (plain, plain)
         }
     };
+    debug_assert!(plain <= VALUE_BYTES_MAX.max(body.len()), "a value is within its limit");
     let in_base64 = plain.div_ceil(3) * 4;
     Ok(HEAD_BYTES_MAX + attributes + in_base64 + inflated)
 }

@@ -35,6 +35,7 @@ const ABSENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The end of a stream that has none.
 const ENDLESS: Seqno = Seqno(u64::MAX);
+const _: () = assert!(PAUSE.as_millis() < ABSENCE_MAX.as_millis());
 
 /// See the module text.
 pub(super) struct FeedVbucket {
@@ -273,6 +274,7 @@ impl FeedVbucket {
             snapshot_end: request.snapshot.1,
         };
         self.state = State::Streaming(Box::new(Open { stream, request, has_change: false }));
+        debug_assert!(self.cursor.is_some(), "a stream has a position");
     }
 
     /// Takes the next step of the stream.

@@ -13,6 +13,7 @@ use oribi_system::clock::wall_clock;
 
 /// Operations that are remembered.
 const REMEMBERED_MAX: usize = 256;
+const _: () = assert!(REMEMBERED_MAX > 0);
 
 /// See the module text.
 #[derive(Debug, Default)]
@@ -28,6 +29,7 @@ impl RecentSlowOperations {
             recent.pop_front();
         }
         recent.push_back(line);
+        assert!(recent.len() <= REMEMBERED_MAX, "remembered operations are bounded");
     }
 
     /// The operations, newest first.

@@ -81,6 +81,7 @@ impl<'a> MutationJob<'_, 'a> {
         results.of_tombstone = work.is_deleted;
         for (index, spec) in self.request.specs.iter().enumerate() {
             let index = index as u8;
+            debug_assert!(usize::from(index) < self.request.specs.len(), "an index is of a path");
             let done = self.apply(&mut work, spec);
             let returned = done.map_err(|status| Failure::Spec { index, status })?;
             match returned.map(|counter| counter.to_string()) {
@@ -138,6 +139,7 @@ impl<'a> MutationJob<'_, 'a> {
             return Err(Status::SubdocDeletedDocumentCantHaveValue);
         }
         let is_fresh = base.is_none_or(|item| item.is_deleted());
+        debug_assert!(!is_deleted || is_fresh, "a tombstone has no body");
         let body: &[u8] = match is_fresh {
             false => view.body,
             true if is_deleted => b"",

@@ -18,6 +18,7 @@ use crate::connection::features::Features;
 
 /// Most specs of a request, by the protocol.
 const SPECS_MAX: usize = 16;
+const _: () = assert!(SPECS_MAX <= u8::MAX as usize, "a result names its path in a byte");
 
 /// One path and its operation.
 pub(super) struct PathSpec<'a> {
@@ -203,6 +204,7 @@ impl<'a> PathRequest<'a> {
     fn check_order(&self) -> Result<(), Status> {
         let first_of_body = self.specs.iter().position(|spec| spec.xattr.is_none());
         let Some(first) = first_of_body else { return Ok(()) };
+        debug_assert!(first < self.specs.len(), "a position is of a path");
         let of_body = &self.specs[first..];
         if of_body.iter().any(|spec| spec.xattr.is_some()) {
             return Err(Status::SubdocInvalidXattrOrder);
@@ -258,6 +260,7 @@ fn path_spec<'a>(kind: SubDocumentKind, spec: &Spec<'a>) -> Result<PathSpec<'a>,
     if is_binary && (!is_xattr || expands || !action.may_be_binary()) {
         return Err(Status::SubdocXattrInvalidFlagCombo);
     }
+    debug_assert!(!(is_binary && expands), "a macro is text");
     Ok(PathSpec {
         action,
         path: Path::parse(spec.path),
@@ -274,6 +277,7 @@ fn path_spec<'a>(kind: SubDocumentKind, spec: &Spec<'a>) -> Result<PathSpec<'a>,
 fn xattr_key(path: &[u8]) -> Result<&[u8], Status> {
     let end = path.iter().position(|byte| matches!(byte, b'.' | b'[')).unwrap_or(path.len());
     let key = &path[..end];
+    debug_assert!(key.len() <= path.len(), "a key is the beginning of its path");
     let is_plain = match Path::parse(key).as_ref().map(Path::components) {
         Ok([Component::Key(name)]) => **name == *key && !key.contains(&b'\\'),
         _ => false,

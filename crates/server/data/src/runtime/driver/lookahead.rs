@@ -248,6 +248,7 @@ impl<'s> Lookahead<'s> {
         self.served_bytes += frame_bytes as usize;
         self.served += 1;
         self.located = self.located.max(self.served);
+        debug_assert!(self.served <= self.announced, "a served frame was announced");
     }
 
     #[inline]

@@ -224,6 +224,7 @@ impl ConnectionDriver {
             "small requests need no reservation"
         );
         let head_bytes = frame_bytes - header.value_bytes().unwrap_or(0);
+        debug_assert!(head_bytes >= HEADER_BYTES, "a head has the header");
         if head_bytes > HEAD_BYTES_MAX {
             return Some(self.pass_over(&header, Status::Einval, "the key is not valid"));
         }

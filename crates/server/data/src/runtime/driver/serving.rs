@@ -41,6 +41,7 @@ impl ConnectionDriver {
         let ConnectionDriver { id, reader, writer, state, .. } = self;
         let Some(frame) = Frame::whole(reader.unread()) else { return self.process_part(env) };
         let consumed = frame.header.frame_bytes();
+        debug_assert!(consumed <= reader.unread().len(), "a whole frame was received");
         self.timing.partial_since_ms = 0;
         let pending_bytes = writer.pending_bytes();
         let tries = state.deferred.take_head();
@@ -131,6 +132,7 @@ impl ConnectionDriver {
         let Some(mut item) = dispatch::begin_store(*id, state, env, &frame, value_bytes) else {
             return false;
         };
+        debug_assert!(value.len() <= value_bytes, "a value has bytes of its frame only");
         item.append(value);
         let received_bytes = head_bytes + value.len();
         self.incoming = Some(Box::new(Incoming::new(header, head, item)));

@@ -87,6 +87,7 @@ impl WorkerConnections {
         }
         self.next_generation = self.next_generation.wrapping_add(1);
         let id = ConnectionId { slot: key as u32, generation: self.next_generation };
+        assert!(key < WORKER_CONNECTIONS_MAX, "a token has 20 bits for a slot");
         let peer = transport.stream().peer_addr().ok();
         let record = env.server.connections.registry.add(env.worker, peer, env.now);
         let connection =
@@ -404,6 +405,7 @@ impl WorkerConnections {
         self.pools.reclaim(&mut slot.connection);
         slot.connection.give_back(env);
         env.server.connections.registry.remove(slot.connection.record().number);
+        debug_assert!(!self.slots.contains(key), "a connection leaves its slot once");
         env.server.connections.release();
         // The end of a lingering connection was reported when it began to linger.
         if !slot.is_lingering {

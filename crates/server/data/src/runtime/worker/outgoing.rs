@@ -91,6 +91,7 @@ impl OutgoingLinks {
     fn make_ready(&mut self, slot: usize) {
         if !self.ready.contains(&slot) {
             self.ready.push(slot);
+            debug_assert!(self.links.contains(slot), "a link that is ready exists");
         }
     }
 
@@ -113,6 +114,11 @@ impl OutgoingLinks {
                 LinkTurn::Idle => {}
                 LinkTurn::Over => {
                     self.by_key.remove(link.key());
+                    debug_assert_eq!(
+                        self.by_key.len() + 1,
+                        self.links.len(),
+                        "a link is found by its key"
+                    );
                     self.links.remove(slot);
                 }
             }
@@ -124,6 +130,7 @@ impl OutgoingLinks {
     pub(super) fn close_all(&mut self, env: &mut Environment) {
         self.links.drain().for_each(|mut link| link.close(env));
         self.by_key.clear();
+        assert!(self.links.is_empty(), "a worker that ends has no link");
         self.ready.clear();
         self.due_ms = None;
     }

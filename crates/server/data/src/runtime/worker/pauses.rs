@@ -41,6 +41,10 @@ impl Pauses {
         if found.is_none() {
             self.due = self.held.iter().map(|(due, _)| *due).reduce(earlier);
         }
+        debug_assert!(
+            found.is_some() || self.due.is_some() != self.held.is_empty(),
+            "a pause has an end"
+        );
         found
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Slot {
     /// The end of the client's stream was read.
     pub end_of_input: bool,
     /// Every complete frame is served, so the worker may read more.
-    pub is_hungry: bool,
+    pub needs_input: bool,
     /// Consecutive turns that deferred sending answers.
     pub deferred_sends: u8,
     /// The last answer is sent; input is discarded until the client closes.
@@ -47,7 +47,7 @@ impl Slot {
             writable: true,
             read_closed: false,
             end_of_input: false,
-            is_hungry: true,
+            needs_input: true,
             deferred_sends: 0,
             is_lingering: false,
             was_scanned_lingering: false,

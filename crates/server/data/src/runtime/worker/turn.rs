@@ -66,11 +66,13 @@ impl Pools {
             && self.input.len() < POOLED_BLOCKS_MAX
         {
             self.input.push(block);
+            debug_assert!(self.input.len() <= POOLED_BLOCKS_MAX, "pools are bounded");
         }
         if let Some(block) = connection.writer().take_block()
             && self.output.len() < POOLED_BLOCKS_MAX
         {
             self.output.push(block);
+            debug_assert!(self.output.len() <= POOLED_BLOCKS_MAX, "pools are bounded");
         }
     }
 }
@@ -93,6 +95,7 @@ fn run(
     }
     if defers_sending(slot) {
         slot.deferred_sends += 1;
+        debug_assert!(slot.deferred_sends <= DEFERRED_SENDS_MAX, "sends are deferred a few times");
         return Ok(Turn::Again);
     }
     slot.deferred_sends = 0;
@@ -115,7 +118,9 @@ fn run(
     }
     let turn = match progress {
         TurnProgress::Closing => match slot.connection.closing() {
-            Some(reason) if slot.connection.writer().is_empty() => farewell(slot, reason, blocks),
+            Some(reason) if slot.connection.writer().is_empty() => {
+                begin_close(slot, reason, blocks)
+            }
             _ => Turn::Idle,
         },
         TurnProgress::TurnOver => Turn::Again,
@@ -146,7 +151,7 @@ fn serve(
     blocks: &mut TlsBlocks,
 ) -> Result<TurnProgress, CloseReason> {
     let was_moving_large_value = slot.connection.is_moving_large_value();
-    let has_received = slot.is_hungry && slot.readable && receive(slot, env, blocks)? > 0;
+    let has_received = slot.needs_input && slot.readable && receive(slot, env, blocks)? > 0;
     let session = env.session();
     let progress = slot.connection.process(env);
     // Its next request should not wait behind large slices of other connections.
@@ -158,7 +163,7 @@ fn serve(
     if !env.still_holds(session) {
         return Err(CloseReason::LeaseLost);
     }
-    slot.is_hungry = progress == TurnProgress::NeedInput;
+    slot.needs_input = progress == TurnProgress::NeedInput;
     Ok(progress)
 }
 
@@ -167,7 +172,7 @@ fn serve(
 /// cost more than the rest of serving it. With small requests, one read delivers many of them, and
 /// their answers go out at once.
 fn defers_sending(slot: &mut Slot) -> bool {
-    slot.is_hungry
+    slot.needs_input
         && slot.readable
         && !slot.end_of_input
         && slot.deferred_sends < DEFERRED_SENDS_MAX
@@ -177,7 +182,7 @@ fn defers_sending(slot: &mut Slot) -> bool {
 
 /// Ends a connection whose output is all sent. Closing a socket while the client still sends causes
 /// a reset, which may overtake the last answer. So the client gets some time to read that answer.
-fn farewell(slot: &mut Slot, reason: CloseReason, blocks: &mut TlsBlocks) -> Turn {
+fn begin_close(slot: &mut Slot, reason: CloseReason, blocks: &mut TlsBlocks) -> Turn {
     if let Transport::Tls(tls) = &mut slot.transport {
         tls.close(blocks);
     }

@@ -41,6 +41,8 @@ const PAUSE_MIN_MS: u64 = 100;
 const PAUSE_MAX_MS: u64 = 5_000;
 /// Pause before memory for a large message is asked for again.
 const MEMORY_RETRY_MS: u64 = 10;
+const _: () = assert!(PAUSE_MIN_MS < PAUSE_MAX_MS && MEMORY_RETRY_MS < PAUSE_MIN_MS);
+const _: () = assert!(SILENCE_S > NOOP_INTERVAL_S && TURN_BYTES >= READ_ROOM_BYTES_MIN);
 
 /// The node and the bucket of a link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,6 +152,10 @@ impl OutgoingLink {
             open.consumer.follow(Arc::clone(&copy), &mut open.out);
         }
         self.copies.push(copy);
+        debug_assert!(
+            self.copies.iter().all(|copy| copy.source.node == self.key.node),
+            "a link is to one node"
+        );
     }
 
     pub(super) fn note_event(&mut self, event: &Event) {
@@ -360,6 +366,7 @@ impl OutgoingLink {
         let was_up = matches!(&self.state, LinkState::Open(open) if open.is_up);
         self.close(env);
         let pause_ms = PAUSE_MAX_MS.min(PAUSE_MIN_MS << self.failures.min(10));
+        debug_assert!((PAUSE_MIN_MS..=PAUSE_MAX_MS).contains(&pause_ms), "a pause is bounded");
         self.failures = self.failures.saturating_add(1);
         self.state = LinkState::Pausing { until_ms: env.now_ms + pause_ms };
         let reason = failure.to_string();
@@ -411,6 +418,7 @@ impl OpenLink {
                 Ok(0) => return Err(LinkFailure::Closed),
                 Ok(received) => {
                     self.reader.commit(received);
+                    debug_assert!(received <= room_bytes, "a read fills its buffer at most");
                     self.received_ms = env.now_ms;
                     env.counters.bytes_read.add(received as u64);
                     left = left.saturating_sub(received);
@@ -439,6 +447,7 @@ impl OpenLink {
                     if let Some(reservation) = &mut reservation {
                         // The block stays; the received bytes go at once.
                         reservation.keep(consumed);
+                        debug_assert!(consumed <= FRAME_BYTES_MAX, "a frame is within its limit");
                     }
                     self.consumer.take(&frame, reservation, env.now, &mut self.out)?;
                     self.reader.consume(consumed);
@@ -478,6 +487,7 @@ impl OpenLink {
                 Err(error) => return Err(LinkFailure::Io(error.to_string())),
             }
         }
+        debug_assert!(self.sent <= self.out.len(), "only written bytes are sent");
         if self.sent == self.out.len() {
             self.out.clear();
             self.sent = 0;
