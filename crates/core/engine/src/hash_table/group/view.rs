@@ -88,8 +88,8 @@ unsafe fn groups_at<'s>(place: *mut Group) -> &'s [Group] {
         return &[];
     }
     let (groups, mask) = unpack(place);
-    // SAFETY: (1, 3) the caller's promise.
     debug_assert!((mask + 1).is_power_of_two(), "a mask selects one of the groups");
+    // SAFETY: (1, 3) the caller's promise.
     unsafe { std::slice::from_raw_parts(groups, mask + 1) }
 }
 
