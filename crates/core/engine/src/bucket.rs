@@ -144,7 +144,7 @@ impl Bucket {
     /// Changes what happens to cold values from now on. Values that are dense stay so until they
     /// are used or leave memory.
     pub fn set_memory_tier(&self, tier: MemoryTier) {
-        self.core.memory().dense().set_tier(tier);
+        self.core.memory().set_tier(tier);
     }
 
     /// Longest life of a document in seconds, where its collection has no rule; 0 for any.

@@ -10,6 +10,7 @@
 //! The item pager compresses on its thread; readers inflate on theirs.
 
 mod dictionary;
+mod frame_check;
 mod training;
 
 use std::collections::BTreeMap;
@@ -20,10 +21,13 @@ use oribi_types::CollectionId;
 pub use oribi_types::policy::MemoryTier;
 use parking_lot::Mutex;
 
+#[cfg(test)]
+pub(crate) use dictionary::DictionaryFault;
 pub use dictionary::{DenseError, DictionaryName};
 pub(crate) use dictionary::{
     Dictionary, DictionaryEncoder, count_value, release_value, with_inflated,
 };
+pub use frame_check::check_frame;
 pub(crate) use training::Samples;
 
 /// Dictionaries have at most this part of the quota, and a bucket at most so many.
@@ -145,4 +149,20 @@ impl Drop for DenseTier {
     fn drop(&mut self) {
         self.dictionaries.get_mut().iter().for_each(|dictionary| dictionary.orphan());
     }
+}
+
+/// Opens a bucket whose quota covers the memory that tests of this process take without one.
+/// Nothing is compressed where the process has no memory left.
+#[cfg(test)]
+pub(crate) fn cover_process_memory() {
+    use crate::{Bucket, BucketConfig};
+    use oribi_storage::{MemoryMedium, MemoryStore};
+    static COVER: std::sync::LazyLock<Arc<Bucket>> = std::sync::LazyLock::new(|| {
+        let quota = 4 << 30;
+        let config =
+            BucketConfig { vbuckets: 1, memory_quota_bytes: quota, ..BucketConfig::default() };
+        let store = Arc::new(MemoryStore::on(Arc::new(MemoryMedium::default())));
+        Bucket::open(config, store, Box::new(|| 7), true).expect("the bucket opens")
+    });
+    std::sync::LazyLock::force(&COVER);
 }

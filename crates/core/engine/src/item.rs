@@ -8,7 +8,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 4 | reference count (low 29 bits), frequency of use |
+//! | 0 | 4 | reference count (low 28 bits), incompressible, frequency of use |
 //! | 4 | 2 | value length (low 14 bits), wide, dense (top bit) |
 //! | 6 | 2 | revision |
 //! | 8 | 8 | CAS |
@@ -347,6 +347,17 @@ impl Item {
     pub(crate) fn age(&self) {
         debug_assert!(self.references() > 0, "the table has a reference");
         self.header().refcount.age();
+    }
+
+    /// Notes that the pager could not make the value dense, which spares the next attempt.
+    pub(crate) fn note_incompressible(&self) {
+        debug_assert!(self.references() > 0, "the caller has a reference");
+        self.header().refcount.note_incompressible();
+    }
+
+    /// True for a value that the pager could not make dense.
+    pub(crate) fn is_incompressible(&self) -> bool {
+        self.header().refcount.is_incompressible()
     }
 
     /// Number of references at this moment. It is reliable only under the table's lock, and only if

@@ -8,12 +8,14 @@
 //! read. A cache also spares the documents that were written last ([`NewestDocuments`]).
 //!
 //! With the dense tier, cold values become dense first ([`crate::dense`]). Cold documents are
-//! evicted once the hand has gone round since the run began, or when memory is nearly at the quota.
+//! evicted once the hand has gone round since the run began. When memory is nearly at the quota,
+//! compression is too slow for the writers, and the pager only evicts. A bucket that evicts nothing
+//! only compresses.
 //!
-//! Eviction begins when memory is above the high watermark and continues until it is at the low
-//! one. When a whole round has met no document that can ever be evicted, writes get "no memory"
-//! instead of "try again". Called by the pager's thread, and by fetchers before they read above the
-//! quota.
+//! A run begins when memory is above the high watermark and continues until it is at the low one.
+//! When a whole round has met no document that can ever be evicted or become dense, writes get "no
+//! memory" instead of "try again". Called by the pager's thread, by fetchers before they read above
+//! the quota, and by loaders ([`ItemPager::compress`]).
 
 mod compressor;
 
@@ -26,13 +28,13 @@ use parking_lot::Mutex;
 use crate::core::Core;
 use crate::dense::MemoryTier;
 use crate::hash_table::ScanCursor;
-use crate::item::ItemRef;
-use crate::memory::MemoryStats;
+use crate::memory::{Memory, MemoryStats};
 use crate::newest_documents::{NewestDocuments, SpareLimit};
 use crate::tasks::{StepClock, Task};
-use crate::vbucket::{Densify, Sweep, SweepReport};
+use crate::vbucket::{Sweep, SweepReport};
 
-use compressor::DenseCompressor;
+pub(crate) use compressor::DensePass;
+use compressor::{DenseCompressor, HandMoment};
 
 /// Groups under one hold of a table's lock: at most 224 documents, each a cache miss, so some
 /// twenty microseconds.
@@ -43,6 +45,8 @@ const _: () = assert!(GROUPS_PER_STEP.is_multiple_of(GROUPS_PER_SLICE));
 const _: () = assert!(ROUNDS_STUCK <= ROUNDS_STUCK_CACHE);
 /// Values that one step compresses: some milliseconds.
 const COMPRESSIONS_PER_STEP: u64 = 1024;
+/// A stuck pager sweeps a slice at a time, until memory has grown by this part of the quota.
+const GROWN_PART: u64 = 128;
 /// Rounds without an eviction after which the pager is stuck. A frequency is gone after as many
 /// rounds as it has steps.
 const ROUNDS_STUCK: usize = 8;
@@ -65,6 +69,14 @@ pub struct PagerReport {
 struct Hand {
     vbucket: usize,
     cursor: ScanCursor,
+    /// Vbuckets that it has passed since the bucket was opened.
+    passed: u64,
+}
+
+impl Hand {
+    fn moment(&self, now: Timestamp) -> HandMoment {
+        HandMoment { now, vbuckets_passed: self.passed }
+    }
 }
 
 #[derive(Default)]
@@ -75,6 +87,8 @@ struct State {
     /// candidate.
     vbuckets_since_eviction: usize,
     vbuckets_since_candidate: usize,
+    /// Memory in use when a whole round met no candidate.
+    stuck_at_bytes: Option<u64>,
     /// Vbuckets that the hand has passed in this run.
     vbuckets_of_run: usize,
     /// Values made dense in this run; none before the first.
@@ -103,6 +117,15 @@ impl State {
             self.vbuckets_since_eviction += 1;
             self.vbuckets_since_candidate += 1;
             self.vbuckets_of_run += 1;
+        }
+    }
+
+    /// What was written since the pager was stuck may be a candidate.
+    fn look_again(&mut self, memory: &Memory) {
+        let grown = memory.quota_bytes() / GROWN_PART;
+        if self.stuck_at_bytes.is_some_and(|bytes| memory.used_bytes() > bytes + grown) {
+            self.stuck_at_bytes = None;
+            (self.vbuckets_since_candidate, self.vbuckets_since_eviction) = (0, 0);
         }
     }
 
@@ -146,7 +169,7 @@ impl ItemPager {
         let memory = core.memory();
         let mut state = self.state.lock();
         let (used, low) = (memory.used_bytes(), memory.low_watermark_bytes());
-        if memory.policy() == EvictionPolicy::None
+        if !memory.can_shrink()
             || used <= low
             || !state.is_running && used <= memory.high_watermark_bytes()
         {
@@ -166,6 +189,7 @@ impl ItemPager {
 
     fn page(&self, core: &Core, state: &mut State, now: Timestamp, low: u64) -> PagerReport {
         let memory = core.memory();
+        state.look_again(memory);
         let vbuckets = core.vbuckets().len();
         let mut evicted = 0;
         let mut groups = 0;
@@ -175,8 +199,8 @@ impl ItemPager {
             && state.dense.attempts() - attempts_before < COMPRESSIONS_PER_STEP
             && memory.used_bytes() > low
         {
-            let (slice, is_passed) = sweep_slice(core, state, now);
-            state.dense.train(core, now);
+            let (slice, is_passed) = sweep_slice(core, state, now, SliceWork::of(memory, state));
+            state.dense.train(core, state.hand.moment(now));
             groups += GROUPS_PER_SLICE;
             evicted += slice.evicted;
             state.count(slice, is_passed);
@@ -188,6 +212,7 @@ impl ItemPager {
             }
             if state.vbuckets_since_candidate > vbuckets {
                 memory.set_nothing_to_evict(true);
+                state.stuck_at_bytes.get_or_insert(memory.used_bytes());
                 break;
             }
         }
@@ -201,6 +226,48 @@ impl ItemPager {
         let is_stuck = state.vbuckets_since_eviction > rounds * vbuckets
             || state.vbuckets_since_candidate > vbuckets;
         PagerReport { evicted, more: state.is_running && memory.used_bytes() > low, is_stuck }
+    }
+
+    /// Makes values dense until memory is below the low watermark; false when all that can be are
+    /// dense, or the tier is off. It is how a loader makes place for values.
+    pub(crate) fn compress(&self, core: &Core, now: Timestamp) -> bool {
+        let memory = core.memory();
+        if memory.dense().tier() == MemoryTier::Off {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let work = SliceWork { compresses: true, may_evict: false };
+        // The hand may be in the middle of a vbucket, and a training comes after the first slice.
+        let end = state.hand.passed + 2 * core.vbuckets().len() as u64 + 1;
+        while memory.used_bytes() >= memory.low_watermark_bytes() {
+            if state.hand.passed >= end {
+                return false;
+            }
+            sweep_slice(core, &mut state, now, work);
+            let moment = state.hand.moment(now);
+            state.dense.train(core, moment);
+        }
+        true
+    }
+
+    /// Makes a collection dense with a dictionary that a simulation has trained.
+    #[cfg(test)]
+    pub(crate) fn adopt(
+        &self,
+        core: &Core,
+        collection: oribi_types::CollectionId,
+        trained: &mut [u8],
+        now: Timestamp,
+    ) {
+        let mut state = self.state.lock();
+        let moment = state.hand.moment(now);
+        state.dense.adopt(core, collection, trained, moment);
+    }
+
+    /// Values that were compressed, with or without success.
+    #[cfg(test)]
+    pub(crate) fn compression_attempts(&self) -> u64 {
+        self.state.lock().dense.attempts()
     }
 
     /// Evicts one document by the bucket's policy, however popular it is. False when there is none,
@@ -220,28 +287,57 @@ impl ItemPager {
     }
 }
 
+/// What a slice does with cold documents.
+#[derive(Clone, Copy)]
+struct SliceWork {
+    compresses: bool,
+    may_evict: bool,
+}
+
+impl SliceWork {
+    fn of(memory: &Memory, state: &State) -> SliceWork {
+        let is_on = memory.dense().tier() == MemoryTier::Dense;
+        let evicts = memory.policy() != EvictionPolicy::None;
+        let is_urgent = evicts && memory.used_bytes() > memory.backfill_threshold_bytes();
+        let is_round_complete =
+            state.evicts_at_once || state.vbuckets_of_run > memory.vbuckets() as usize;
+        SliceWork {
+            compresses: is_on && !is_urgent,
+            may_evict: evicts && (!is_on || is_urgent || is_round_complete),
+        }
+    }
+}
+
 /// Sweeps the groups under the hand and moves it on; true when it has passed a vbucket's last
 /// group.
-fn sweep_slice(core: &Core, state: &mut State, now: Timestamp) -> (SweepReport, bool) {
-    let vbuckets = core.vbuckets();
-    let memory = core.memory();
-    let is_on = memory.dense().tier() == MemoryTier::Dense;
-    // A whole round has compressed the cold values, or compression is too slow for the writers.
-    let may_evict = !is_on
-        || state.evicts_at_once
-        || state.vbuckets_of_run > vbuckets.len()
-        || memory.used_bytes() > memory.backfill_threshold_bytes();
-    let State { hand, newest, dense, .. } = state;
-    let tier = memory.dense();
-    let mut densified = |item: &ItemRef| dense.densified(tier, item);
-    let densify: Option<&mut Densify<'_>> = if is_on { Some(&mut densified) } else { None };
+fn sweep_slice(
+    core: &Core,
+    state: &mut State,
+    now: Timestamp,
+    work: SliceWork,
+) -> (SweepReport, bool) {
+    let (vbuckets, memory) = (core.vbuckets(), core.memory());
+    let State { hand, newest, dense: compressor, .. } = state;
     debug_assert!(hand.vbucket < vbuckets.len(), "the hand is at a vbucket");
     let vbucket = &vbuckets[hand.vbucket % vbuckets.len()];
-    let policy = memory.policy();
-    let sweep = Sweep { policy, groups: GROUPS_PER_SLICE, newest, densify, may_evict };
+    let pass = DensePass { compressor, tier: memory.dense(), moment: hand.moment(now) };
+    let sweep = Sweep {
+        policy: memory.policy(),
+        groups: GROUPS_PER_SLICE,
+        newest,
+        dense: work.compresses.then_some(pass),
+        may_evict: work.may_evict,
+    };
     let (report, is_passed) = vbucket.sweep(&core.context(now), sweep, &mut hand.cursor);
     if is_passed {
         hand.vbucket = (hand.vbucket + 1) % vbuckets.len();
+        hand.passed += 1;
+    }
+    if is_passed && hand.vbucket == 0 {
+        state.dense.retire(memory.dense());
     }
     (report, is_passed)
 }
+
+#[cfg(test)]
+mod tests;

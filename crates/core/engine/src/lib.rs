@@ -79,6 +79,8 @@ pub use bucket::{
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats, ReplicatedVersion};
 pub use checkpoint_recovery::RecoveryReport;
 pub use config::{BucketConfig, Upkeep};
+#[doc(hidden)]
+pub use dense::check_frame as check_dense_frame;
 pub use dense::{DenseError, DenseStats, DictionaryName, MemoryTier};
 pub use error::{BucketOpenError, FlushAllError, ManifestUpdateError};
 pub use expiry_pager::ExpiryReport;

@@ -27,7 +27,7 @@ use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 use crate::config::BucketConfig;
-use crate::dense::DenseTier;
+use crate::dense::{DenseTier, MemoryTier};
 use crate::outcome::OperationRejection;
 
 use refusals::{RefusalChange, Refusals};
@@ -60,8 +60,8 @@ const OVER_QUOTA: u8 = 1;
 /// The queue is longer than the store keeps up with.
 const QUEUE_FULL: u8 = 2;
 const STORE_FAILING: u8 = 4;
-/// A whole round of the item pager met no document that it can ever evict. Refuses nothing by
-/// itself.
+/// A whole round of the item pager met no document that it can ever evict or make dense. Refuses
+/// nothing by itself.
 const NOTHING_TO_EVICT: u8 = 8;
 /// The process is at the bound of all its buckets, and the next allocation would exceed it.
 const AT_BOUND: u8 = 16;
@@ -158,6 +158,22 @@ impl Memory {
         // The new policy may find something, and the pager has to look.
         self.set_flag(NOTHING_TO_EVICT, false);
         self.report(0);
+    }
+
+    /// Changes what happens to cold values.
+    pub(crate) fn set_tier(&self, tier: MemoryTier) {
+        self.dense.set_tier(tier);
+        self.set_flag(NOTHING_TO_EVICT, false);
+        self.report(0);
+    }
+
+    /// True when the item pager can free memory.
+    pub(crate) fn can_shrink(&self) -> bool {
+        self.policy() != EvictionPolicy::None || self.dense.tier() == MemoryTier::Dense
+    }
+
+    pub(crate) fn vbuckets(&self) -> u64 {
+        self.vbuckets
     }
 
     /// The dense tier's dictionaries and setting.
@@ -296,7 +312,7 @@ impl Memory {
         if bytes < 0 {
             self.set_flag(NOTHING_TO_EVICT, false);
         }
-        if used > self.high_watermark_bytes() && self.policy() != EvictionPolicy::None {
+        if used > self.high_watermark_bytes() && self.can_shrink() {
             self.wake_pager();
         }
     }
@@ -329,7 +345,7 @@ impl Memory {
         self.set_flag(AT_BOUND, is_at_bound);
     }
 
-    /// Whether the item pager met no document in a whole round that it can ever evict.
+    /// Whether the item pager met no document in a whole round that it can evict or make dense.
     pub(crate) fn set_nothing_to_evict(&self, nothing: bool) {
         self.set_flag(NOTHING_TO_EVICT, nothing);
     }
@@ -377,8 +393,8 @@ impl Memory {
         }
         debug_assert!(!only_memory || flags & (OVER_QUOTA | AT_BOUND) != 0, "memory is why");
         let is_full = only_memory && flags & OVER_QUOTA != 0;
-        let can_evict = self.policy() != EvictionPolicy::None && flags & NOTHING_TO_EVICT == 0;
-        let (counter, refused) = match can_evict || !is_full {
+        let can_shrink = self.can_shrink() && flags & NOTHING_TO_EVICT == 0;
+        let (counter, refused) = match can_shrink || !is_full {
             true => (&self.refused_temporarily, OperationRejection::TemporaryFailure),
             false => (&self.refused_no_memory, OperationRejection::NoMemory),
         };

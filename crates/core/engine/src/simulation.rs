@@ -8,6 +8,7 @@
 //! repeats a run exactly: `ORIBI_SIMULATION_SEED=0x.. cargo test -p oribi-engine simulation` runs
 //! that one, `ORIBI_SIMULATION_SEEDS=N` as many as wanted.
 
+mod dense;
 mod flushes;
 mod interrupts;
 mod model;

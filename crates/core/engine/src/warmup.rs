@@ -32,6 +32,7 @@ use oribi_types::{ManifestUid, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 use crate::core::Core;
+use crate::item_pager::ItemPager;
 use crate::tasks::{StepClock, Task, elapsed_us};
 use crate::vbucket::VBucket;
 
@@ -106,12 +107,12 @@ impl Warmup {
     }
 
     /// Loads the next part that no loader has taken.
-    pub(crate) fn step(&self, core: &Core, clock: StepClock<'_>) -> WarmupStep {
+    pub(crate) fn step(&self, core: &Core, pager: &ItemPager, clock: StepClock<'_>) -> WarmupStep {
         if self.stats().done {
             return WarmupStep::Done;
         }
         let Some(part) = self.next_part(core, clock) else { return WarmupStep::Done };
-        let step = core.tasks().run(Task::Warmup, clock, || self.load_part(core, part));
+        let step = core.tasks().run(Task::Warmup, clock, || self.load_part(core, pager, part));
         self.part_ended(core, clock);
         step
     }
@@ -191,7 +192,7 @@ impl Warmup {
         parts
     }
 
-    fn load_part(&self, core: &Core, part: LoadPart) -> WarmupStep {
+    fn load_part(&self, core: &Core, pager: &ItemPager, part: LoadPart) -> WarmupStep {
         let whole = part.whole_vbucket().and_then(|vbid| core.vbucket(vbid));
         // Before the first record is read.
         let incarnation = whole.map(VBucket::incarnation);
@@ -200,8 +201,8 @@ impl Warmup {
             return WarmupStep::Loaded { items: 0 };
         }
         // Small vbuckets have too few documents for a review on the way.
-        self.extent.review(core.memory());
-        let mut load = PartLoad::new(core, &self.extent, incarnation);
+        self.extent.review(core, pager);
+        let mut load = PartLoad::new((core, pager), &self.extent, incarnation);
         let values = if load.keeps_values() { LoadValues::Read } else { LoadValues::Skip };
         let loaded = core.store().load_part(part, values, &mut |vbid, record, value_bytes| {
             let left_out = (values == LoadValues::Skip).then_some(value_bytes);

@@ -86,7 +86,7 @@ impl Bucket {
 
     /// Loads the next part that no loader has taken.
     pub fn warmup_step_timed(&self, clock: StepClock<'_>) -> WarmupStep {
-        self.warmup.step(&self.core, clock)
+        self.warmup.step(&self.core, &self.pager, clock)
     }
 
     /// Asks the fetcher to bring the store's version of `key` into memory. `sink` is called once
@@ -125,6 +125,11 @@ impl Bucket {
     pub fn page_items_step(&self, clock: StepClock<'_>) -> PagerReport {
         self.core.note_time(clock());
         self.pager.step(&self.core, clock)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pager(&self) -> &crate::item_pager::ItemPager {
+        &self.pager
     }
 
     /// Evicts one document by the bucket's policy, however popular it is. False when there is none,

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, DParameter, FrameFormat};
 
 use crate::block_arena;
+use crate::cache_padded::CachePadded;
 use crate::limits::{DENSE_DICTIONARIES_MAX, DENSE_PLAIN_BYTES_MAX};
 
 /// Zstandard's level: the fastest, and its ratio with a dictionary is within some per cent of the
@@ -73,6 +74,29 @@ pub enum DenseError {
     Damaged { dictionary: DictionaryName, plain_bytes: usize },
 }
 
+/// Counters of inflations, each on its cache line: threads that read share few of them.
+const STRIPES: usize = 8;
+
+/// Threads that have inflated something.
+static INFLATERS: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of a thread's working buffers that count in the process's bound.
+struct WorkingBytes(u64);
+
+impl WorkingBytes {
+    /// Nothing is counted when the process has no memory left: a read must not fail for it.
+    fn take(bytes: usize) -> WorkingBytes {
+        let bytes = bytes as u64;
+        WorkingBytes(if block_arena::take_outside(bytes) { bytes } else { 0 })
+    }
+}
+
+impl Drop for WorkingBytes {
+    fn drop(&mut self) {
+        block_arena::return_outside(self.0);
+    }
+}
+
 /// Bytes outside the arena that count in a bucket's quota and in the process's bound.
 struct CountedBytes {
     account: Arc<AtomicU64>,
@@ -107,10 +131,22 @@ pub(crate) struct Dictionary {
     values: AtomicU64,
     plain_bytes: AtomicU64,
     dense_bytes: AtomicU64,
-    inflations: AtomicU64,
+    inflations: [CachePadded<AtomicU64>; STRIPES],
     /// Its bucket is gone; the last value gives the slot back.
     is_orphan: AtomicBool,
+    #[cfg(test)]
+    fault: std::sync::atomic::AtomicU8,
     _memory: CountedBytes,
+}
+
+/// What a simulation does to a dictionary.
+#[cfg(test)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DictionaryFault {
+    None,
+    Missing,
+    /// Its content is another one's.
+    Damaged,
 }
 
 impl Dictionary {
@@ -135,7 +171,36 @@ impl Dictionary {
     }
 
     pub(crate) fn inflations(&self) -> u64 {
-        self.inflations.load(Ordering::Relaxed)
+        self.inflations.iter().map(|stripe| stripe.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Bytes of the decoder's dictionary; those of an encoder are its own.
+    #[cfg(test)]
+    pub(crate) fn decoder_bytes(&self) -> u64 {
+        self._memory.bytes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_fault(&self, fault: DictionaryFault) {
+        self.fault.store(fault as u8, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn has_fault(&self, fault: DictionaryFault) -> bool {
+        self.fault.load(Ordering::Relaxed) == fault as u8
+    }
+
+    #[cfg(test)]
+    fn inflate(&self, decoder: &mut DCtx<'_>, plain: &mut [u8], frame: &[u8]) -> Option<usize> {
+        match self.has_fault(DictionaryFault::Damaged) {
+            true => decoder.decompress(plain, frame).ok(),
+            false => decoder.decompress_using_ddict(plain, frame, &self.decoder).ok(),
+        }
+    }
+
+    #[cfg(not(test))]
+    fn inflate(&self, decoder: &mut DCtx<'_>, plain: &mut [u8], frame: &[u8]) -> Option<usize> {
+        decoder.decompress_using_ddict(plain, frame, &self.decoder).ok()
     }
 
     /// Gives the slot back if no block names it. The owner makes no values with it any more.
@@ -191,6 +256,9 @@ pub(crate) fn release_value(slot: u16, plain_bytes: usize, dense_bytes: usize) {
 struct Inflation {
     decoder: DCtx<'static>,
     plain: Box<[u8; DENSE_PLAIN_BYTES_MAX]>,
+    /// Where the thread counts.
+    stripe: usize,
+    _memory: WorkingBytes,
 }
 
 impl Inflation {
@@ -198,13 +266,22 @@ impl Inflation {
         let mut decoder = DCtx::create();
         let set = decoder.set_parameter(DParameter::Format(FrameFormat::Magicless));
         debug_assert!(set.is_ok(), "the decoder reads frames without their magic");
-        Inflation { decoder, plain: Box::new([0; DENSE_PLAIN_BYTES_MAX]) }
+        let plain = Box::new([0; DENSE_PLAIN_BYTES_MAX]);
+        let stripe = INFLATERS.fetch_add(1, Ordering::Relaxed) as usize % STRIPES;
+        let memory = WorkingBytes::take(decoder.sizeof() + plain.len());
+        Inflation { decoder, plain, stripe, _memory: memory }
     }
+}
+
+/// A thread's encoder; its memory is known after the first use.
+struct Compression {
+    encoder: CCtx<'static>,
+    memory: Option<WorkingBytes>,
 }
 
 thread_local! {
     static INFLATION: RefCell<Option<Inflation>> = const { RefCell::new(None) };
-    static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
+    static COMPRESSION: RefCell<Option<Compression>> = const { RefCell::new(None) };
 }
 
 /// Shows a value inflated, in scratch of this thread.
@@ -221,13 +298,17 @@ pub(crate) fn with_inflated<R>(
     let Some(dictionary) = found.as_deref().and_then(Option::as_ref) else {
         return Err(DenseError::Missing { slot });
     };
+    #[cfg(test)]
+    if dictionary.has_fault(DictionaryFault::Missing) {
+        return Err(DenseError::Missing { slot });
+    }
     let damaged = DenseError::Damaged { dictionary: dictionary.name, plain_bytes };
-    dictionary.inflations.fetch_add(1, Ordering::Relaxed);
     INFLATION.with_borrow_mut(|inflation| {
-        let Inflation { decoder, plain } = inflation.get_or_insert_with(Inflation::new);
-        let plain = plain.get_mut(..plain_bytes).ok_or(damaged)?;
-        match decoder.decompress_using_ddict(plain, frame, &dictionary.decoder) {
-            Ok(written) if written == plain_bytes => Ok(show(plain)),
+        let inflation = inflation.get_or_insert_with(Inflation::new);
+        dictionary.inflations[inflation.stripe].fetch_add(1, Ordering::Relaxed);
+        let plain = inflation.plain.get_mut(..plain_bytes).ok_or(damaged)?;
+        match dictionary.inflate(&mut inflation.decoder, plain, frame) {
+            Some(written) if written == plain_bytes => Ok(show(plain)),
             _ => Err(damaged),
         }
     })
@@ -263,8 +344,10 @@ impl DictionaryEncoder {
             values: AtomicU64::new(0),
             plain_bytes: AtomicU64::new(0),
             dense_bytes: AtomicU64::new(0),
-            inflations: AtomicU64::new(0),
+            inflations: [const { CachePadded(AtomicU64::new(0)) }; STRIPES],
             is_orphan: AtomicBool::new(false),
+            #[cfg(test)]
+            fault: std::sync::atomic::AtomicU8::new(DictionaryFault::None as u8),
             _memory: decoder_memory,
         });
         SLOTS[slot].store(Some(Arc::clone(&dictionary)));
@@ -282,9 +365,12 @@ impl DictionaryEncoder {
         }
         scratch.clear();
         scratch.reserve(zstd::zstd_safe::compress_bound(plain.len()));
-        ENCODER.with_borrow_mut(|context| {
-            let context = context.get_or_insert_with(CCtx::create);
-            context.compress_using_cdict(scratch, plain, &self.encoder).ok()
+        COMPRESSION.with_borrow_mut(|compression| {
+            let new = || Compression { encoder: CCtx::create(), memory: None };
+            let Compression { encoder, memory } = compression.get_or_insert_with(new);
+            let written = encoder.compress_using_cdict(scratch, plain, &self.encoder).ok();
+            memory.get_or_insert_with(|| WorkingBytes::take(encoder.sizeof()));
+            written
         })?;
         scratch.strip_prefix(&FRAME_MAGIC)
     }

@@ -38,6 +38,11 @@ impl Samples {
         true
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_at_least(&self, bytes: usize) -> bool {
+        self.bytes.len() >= bytes
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.bytes.len() + crate::limits::DENSE_PLAIN_BYTES_MAX > SAMPLE_BYTES_MAX
     }

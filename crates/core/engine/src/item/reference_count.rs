@@ -9,13 +9,15 @@
 //! The top three bits of the word are the frequency of use. It begins at zero: a document that is
 //! written and never used again leaves memory before any that was used. Only the pager lowers it,
 //! under the lock of the item's table. A reader tries once to raise it, and writes nothing when it
-//! is saturated, as that of a hot document is.
+//! is saturated, as that of a hot document is. The bit below says that the pager has tried to make
+//! the value dense and that it did not become smaller.
 
 use super::atomic::{AtomicU32, Ordering};
 
 /// One step of the frequency.
 const USE: u32 = 1 << 29;
-const COUNT: u32 = USE - 1;
+const INCOMPRESSIBLE: u32 = USE >> 1;
+const COUNT: u32 = INCOMPRESSIBLE - 1;
 const FREQUENCY_MAX: u32 = 7;
 const _: () = assert!(FREQUENCY_MAX == u32::MAX / USE);
 
@@ -114,6 +116,15 @@ impl ReferenceCount {
         if self.frequency() > 0 {
             self.0.fetch_sub(USE, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that the value does not become smaller.
+    pub(super) fn note_incompressible(&self) {
+        self.0.fetch_or(INCOMPRESSIBLE, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_incompressible(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & INCOMPRESSIBLE != 0
     }
 
     /// Takes the frequency of the version before, for a block that no other thread can see yet. To

@@ -23,7 +23,10 @@ fn layout_matches_the_table_in_the_module_docs() {
         })
         .collect();
     let expected = [
-        (offset_of!(Header, refcount), "reference count (low 29 bits), frequency of use"),
+        (
+            offset_of!(Header, refcount),
+            "reference count (low 28 bits), incompressible, frequency of use",
+        ),
         (offset_of!(Header, lengths), "value length (low 14 bits), wide, dense (top bit)"),
         (offset_of!(Header, rev), "revision"),
         (offset_of!(Header, cas), "CAS"),

@@ -4,7 +4,8 @@
 //! pager meets is sampled once. If a dictionary pays, its values become dense; else the collection
 //! is left alone for some minutes. Values that shrink less than the trial's did are a reason to
 //! train again; values of earlier dictionaries are recoded when the pager meets them, so an earlier
-//! dictionary ends. One pager's thread calls at a time.
+//! dictionary ends. A value that did not become smaller is tried again after a training only. One
+//! thread calls at a time: the pager's, or while the bucket loads a loader's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +57,8 @@ struct DenseCollection {
     /// Length of the trial's values, in per cent of their plain one.
     trial_percent: u64,
     window: Window,
+    /// Until the hand has passed so many vbuckets, what failed with an earlier dictionary is tried.
+    retries_until: u64,
 }
 
 /// Values since the ratio was looked at.
@@ -79,29 +82,68 @@ pub(crate) struct DenseCompressor {
     frame: Vec<u8>,
 }
 
-impl DenseCompressor {
+/// When and where the pager's hand is.
+#[derive(Clone, Copy)]
+pub(crate) struct HandMoment {
+    pub(crate) now: Timestamp,
+    /// Vbuckets that the hand has passed since the bucket was opened.
+    pub(crate) vbuckets_passed: u64,
+}
+
+/// The compressor at work on one slice of a table.
+pub(crate) struct DensePass<'a> {
+    pub(super) compressor: &'a mut DenseCompressor,
+    pub(super) tier: &'a DenseTier,
+    pub(super) moment: HandMoment,
+}
+
+impl DensePass<'_> {
+    /// True for a version that [`DensePass::densified`] would try, or whose collection has to be
+    /// sampled first. Asked under the table's lock.
+    pub(crate) fn wants(&self, item: &ItemRef) -> bool {
+        self.compressor.wants(item, self.moment)
+    }
+
     /// The version in its dense form with the newest dictionary; `None` when it stays as it is.
-    pub(crate) fn densified(&mut self, tier: &DenseTier, item: &ItemRef) -> Option<ItemRef> {
-        let collection = item.key().collection;
+    pub(crate) fn densified(&mut self, item: &ItemRef) -> Option<ItemRef> {
+        self.compressor.densified(self.tier, item, self.moment)
+    }
+}
+
+impl DenseCompressor {
+    fn wants(&self, item: &ItemRef, moment: HandMoment) -> bool {
         let is_eligible = !item.is_deleted()
             && !item.is_in_store_only()
             && !item.datatype().contains(Datatype::SNAPPY)
             && (DENSE_PLAIN_BYTES_MIN..=DENSE_PLAIN_BYTES_MAX).contains(&item.value_bytes());
-        if !is_eligible {
+        is_eligible
+            && match self.collections.get(&item.key().collection) {
+                Some(Verdict::Dense(found)) => {
+                    let is_tried =
+                        item.is_incompressible() && moment.vbuckets_passed >= found.retries_until;
+                    let slot = found.encoder.dictionary().slot();
+                    !is_tried && item.dictionary_slot() != Some(slot)
+                }
+                Some(Verdict::LeftAlone { until_s }) => moment.now.unix_s() >= *until_s,
+                None => true,
+            }
+    }
+
+    fn densified(
+        &mut self,
+        tier: &DenseTier,
+        item: &ItemRef,
+        moment: HandMoment,
+    ) -> Option<ItemRef> {
+        if !self.wants(item, moment) {
             return None;
         }
-        let found = match self.collections.get_mut(&collection) {
-            Some(Verdict::Dense(found)) => found,
-            Some(Verdict::LeftAlone { .. }) => return None,
-            None => {
-                self.untrained = Some(collection);
-                return None;
-            }
+        let collection = item.key().collection;
+        let Some(Verdict::Dense(found)) = self.collections.get_mut(&collection) else {
+            self.untrained = Some(collection);
+            return None;
         };
         let slot = found.encoder.dictionary().slot();
-        if item.dictionary_slot() == Some(slot) {
-            return None;
-        }
         self.attempts += 1;
         let plain = match item.to_plain() {
             Ok(plain) => plain,
@@ -124,7 +166,12 @@ impl DenseCompressor {
             found.window = Window::default();
         }
         debug_assert!(found.window.values < WINDOW_VALUES, "a full window begins again");
-        let mut dense = dense?;
+        let Some(mut dense) = dense else {
+            item.note_incompressible();
+            plain.note_incompressible();
+            // An earlier dictionary ends also with values that have no use for the new one.
+            return item.is_dense().then_some(plain);
+        };
         dense.copy_frequency(item);
         tier.count_compression();
         Some(dense.publish())
@@ -136,11 +183,11 @@ impl DenseCompressor {
     }
 
     /// Trains a dictionary for the collection that was met without one, if there is one.
-    pub(crate) fn train(&mut self, core: &Core, now: Timestamp) {
+    pub(crate) fn train(&mut self, core: &Core, moment: HandMoment) {
         let Some(collection) = self.untrained.take() else { return };
         let tier = core.memory().dense();
         if let Some(Verdict::Dense(found)) = self.collections.get(&collection)
-            && now.unix_s().saturating_sub(found.trained_s) < RETRAIN_S
+            && moment.now.unix_s().saturating_sub(found.trained_s) < RETRAIN_S
         {
             return;
         }
@@ -153,22 +200,47 @@ impl DenseCompressor {
         let of_collection = |found: &Arc<Dictionary>| found.name().collection == collection;
         let versions =
             tier.dictionaries().lock().iter().filter(|found| of_collection(found)).count();
-        let trained = (versions <= VERSIONS_MAX && tier.has_place(core.memory().quota_bytes()))
-            .then(|| self.trained(core, collection, now))
-            .flatten();
+        let has_place = versions <= VERSIONS_MAX && tier.has_place(core.memory().quota_bytes());
+        let trained = if has_place { self.trained(core, collection, moment) } else { None };
         block_arena::return_outside(TRAINING_BYTES);
+        self.judge(core, collection, trained, moment);
+    }
+
+    /// The dictionary that a simulation has trained.
+    #[cfg(test)]
+    pub(crate) fn adopt(
+        &mut self,
+        core: &Core,
+        collection: CollectionId,
+        trained: &mut [u8],
+        moment: HandMoment,
+    ) {
+        let published = self.published(core, collection, trained);
+        let found = published.map(|encoder| DenseCollection::new(core, encoder, 50, moment));
+        self.judge(core, collection, found, moment);
+    }
+
+    /// Decides whether the collection becomes dense.
+    fn judge(
+        &mut self,
+        core: &Core,
+        collection: CollectionId,
+        trained: Option<DenseCollection>,
+        moment: HandMoment,
+    ) {
+        let now_s = moment.now.unix_s();
         match (trained, self.collections.get_mut(&collection)) {
             (Some(trained), _) => {
                 self.collections.insert(collection, Verdict::Dense(trained));
             }
             // The dictionary that it has still pays better than none.
-            (None, Some(Verdict::Dense(found))) => found.trained_s = now.unix_s(),
+            (None, Some(Verdict::Dense(found))) => found.trained_s = now_s,
             (None, _) => {
-                let until_s = now.unix_s().saturating_add(RECHECK_S);
+                let until_s = now_s.saturating_add(RECHECK_S);
                 self.collections.insert(collection, Verdict::LeftAlone { until_s });
             }
         }
-        self.retire(tier);
+        self.retire(core.memory().dense());
         debug_assert!(self.collections.contains_key(&collection), "training ends with a verdict");
         core.memory().report(0);
     }
@@ -177,29 +249,34 @@ impl DenseCompressor {
         &mut self,
         core: &Core,
         collection: CollectionId,
-        now: Timestamp,
+        moment: HandMoment,
     ) -> Option<DenseCollection> {
-        let tier = core.memory().dense();
-        let samples = sample(core, collection, now);
+        let samples = sample(core, collection, moment.now);
         let mut trained = samples.train()?;
-        let version = self.versions.entry(collection).or_default();
-        *version += 1;
-        let name = DictionaryName { collection, version: *version };
-        let encoder = DictionaryEncoder::new(name, &mut trained, tier.account())?;
-        tier.dictionaries().lock().push(Arc::clone(encoder.dictionary()));
+        let encoder = self.published(core, collection, &mut trained)?;
         let trial_percent = samples.trial_percent(&encoder)? as u64;
         tracing::debug!(
             bucket = core.name(),
-            dictionary = %name,
+            dictionary = %encoder.dictionary().name(),
             trial_percent,
             "values of a collection become dense"
         );
-        Some(DenseCollection {
-            encoder,
-            trained_s: now.unix_s(),
-            trial_percent,
-            window: Window::default(),
-        })
+        Some(DenseCollection::new(core, encoder, trial_percent, moment))
+    }
+
+    fn published(
+        &mut self,
+        core: &Core,
+        collection: CollectionId,
+        trained: &mut [u8],
+    ) -> Option<DictionaryEncoder> {
+        let tier = core.memory().dense();
+        let version = self.versions.entry(collection).or_default();
+        *version += 1;
+        let name = DictionaryName { collection, version: *version };
+        let encoder = DictionaryEncoder::new(name, trained, tier.account())?;
+        tier.dictionaries().lock().push(Arc::clone(encoder.dictionary()));
+        Some(encoder)
     }
 
     /// Samples collections anew that did not pay, and removes dictionaries without values.
@@ -217,7 +294,8 @@ impl DenseCompressor {
         self.retire(tier);
     }
 
-    fn retire(&self, tier: &DenseTier) {
+    /// Removes dictionaries whose last value has gone, except the newest of each collection.
+    pub(super) fn retire(&self, tier: &DenseTier) {
         tier.retire_unused(|dictionary| {
             matches!(
                 self.collections.get(&dictionary.name().collection),
@@ -239,6 +317,22 @@ impl Window {
 }
 
 impl DenseCollection {
+    fn new(
+        core: &Core,
+        encoder: DictionaryEncoder,
+        trial_percent: u64,
+        moment: HandMoment,
+    ) -> DenseCollection {
+        DenseCollection {
+            encoder,
+            trained_s: moment.now.unix_s(),
+            trial_percent,
+            window: Window::default(),
+            // A whole round, whatever part of a vbucket the hand is in.
+            retries_until: moment.vbuckets_passed + core.vbuckets().len() as u64 + 1,
+        }
+    }
+
     /// True when the window's values shrank less than the trial's.
     fn has_fallen(&self) -> bool {
         let Window { values, failed, plain_bytes, dense_bytes } = self.window;

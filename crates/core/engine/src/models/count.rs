@@ -48,15 +48,18 @@ impl Count for ReferenceCount {
 
     fn age(&self) {
         ReferenceCount::age(self);
+        self.note_incompressible();
     }
 
     fn assert_settled(&self) {
         assert_eq!(self.references(), 1);
+        assert!(self.is_incompressible());
         // A use that meets another change is not counted.
         assert!(self.frequency() <= 1, "{} uses", self.frequency());
         let next = ReferenceCount::one();
         next.inherit(self);
         assert_eq!((next.references(), next.frequency()), (1, 1));
+        assert!(!next.is_incompressible(), "a new version is tried");
         next.copy_frequency(&ReferenceCount::one());
         assert_eq!((next.references(), next.frequency()), (1, 0));
         next.acquire_unshared();

@@ -85,6 +85,7 @@ impl World {
                     }
                     3 => self.close_checkpoints(),
                     4 => self.churn(point == Point::Read),
+                    6 if self.setup.is_dense => self.densify(),
                     _ => self.operate(),
                 }
             }

@@ -7,6 +7,7 @@
 use oribi_storage::SeededRandom;
 use oribi_types::{Cas, Datatype, DocKey, RevSeqno, Timestamp};
 
+use super::dense::random_text;
 use super::model::{ModelDocument, ModelKey, ModelValue, ModelVersion};
 use crate::bucket::Bucket;
 use crate::grace_period::ReadSection;
@@ -110,12 +111,13 @@ pub(super) enum ExpectedResult {
 }
 
 impl ModelOperation {
-    pub(super) fn random(random: &mut SeededRandom) -> ModelOperation {
+    /// With `is_dense` values are mostly texts that a dictionary helps with.
+    pub(super) fn random(random: &mut SeededRandom, is_dense: bool) -> ModelOperation {
         let expiry = match random.below(4) {
             0 => 1 + random.below(40) as u32,
             _ => 0,
         };
-        let value = ModelValue(random_value(random));
+        let value = ModelValue(random_value(random, is_dense));
         let cas = match random.below(6) {
             0 => NamedCas::Current,
             1 => NamedCas::Wrong,
@@ -157,12 +159,12 @@ impl ModelOperation {
     }
 
     /// A set or a deletion.
-    pub(super) fn random_write(random: &mut SeededRandom) -> ModelOperation {
+    pub(super) fn random_write(random: &mut SeededRandom, is_dense: bool) -> ModelOperation {
         match random.below(3) {
             0 => ModelOperation::Delete { cas: NamedCas::Any },
             _ => ModelOperation::Store {
                 mode: StoreCondition::Set,
-                value: ModelValue(random_value(random)),
+                value: ModelValue(random_value(random, is_dense)),
                 flags: 0,
                 expiry: 0,
                 cas: NamedCas::Any,
@@ -418,10 +420,11 @@ fn number(value: &[u8]) -> Option<u64> {
         .then(|| text.parse().ok())?
 }
 
-fn random_value(random: &mut SeededRandom) -> Vec<u8> {
+fn random_value(random: &mut SeededRandom, is_dense: bool) -> Vec<u8> {
     match random.below(8) {
         0 => random.below(100_000).to_string().into_bytes(),
         1 => Vec::new(),
+        3.. if is_dense => random_text(random),
         kind => {
             let length = random.below(if kind == 2 { 3000 } else { 300 }) as usize;
             let byte = b'a' + random.below(26) as u8;

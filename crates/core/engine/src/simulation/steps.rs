@@ -29,7 +29,8 @@ const OVERTAKEN_MAX: u32 = 4;
 impl World {
     /// One step of whatever comes.
     pub(super) fn step(&self) {
-        match self.below(640) {
+        match self.below(if self.setup.is_dense { 700 } else { 640 }) {
+            640.. => self.dense_step(),
             400.. => self.stream(),
             0..197 => self.operate(),
             197..200 => self.recover(),
@@ -59,7 +60,7 @@ impl World {
 
     /// A client's operation, or one that has waited for a fetch.
     pub(super) fn operate(&self) {
-        let (key, operation) = (self.random_key(), self.with_random(ModelOperation::random));
+        let (key, operation) = (self.random_key(), self.random_operation());
         let is_durable = self.below(4) == 0;
         self.attempt(PendingFetch { key, operation, is_durable, tries: 0 });
     }
@@ -359,7 +360,7 @@ impl World {
             return;
         };
         drop(waiting);
-        let operation = self.with_random(ModelOperation::random_write);
+        let operation = self.random_write();
         let is_durable = self.below(4) == 0;
         let write = PendingFetch { key: key.clone(), operation, is_durable, tries: 0 };
         if !self.attempt(write) && may_flush {
@@ -385,7 +386,15 @@ impl World {
         bucket.set_memory_quota(quota);
     }
 
-    fn warm_up(&self) {
+    fn random_operation(&self) -> ModelOperation {
+        self.with_random(|random| ModelOperation::random(random, self.setup.is_dense))
+    }
+
+    fn random_write(&self) -> ModelOperation {
+        self.with_random(|random| ModelOperation::random_write(random, self.setup.is_dense))
+    }
+
+    pub(super) fn warm_up(&self) {
         if let WarmupStep::Failed { error, .. } = self.bucket().warmup_step() {
             self.failed("warmup", &error);
         }

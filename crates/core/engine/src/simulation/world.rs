@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use oribi_storage::testing::{Bug as StoreBug, SimDirectory};
 use oribi_storage::{KvStore, LogOptions, LogStore, Packing, SeededRandom, StoreError};
-use oribi_types::policy::EvictionPolicy;
+use oribi_types::policy::{EvictionPolicy, MemoryTier};
 use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
@@ -48,12 +48,14 @@ pub(super) struct Setup {
     pub(super) logs: usize,
     /// No trouble but what the test plans, and no crashes.
     pub(super) is_calm: bool,
+    /// Cold values become dense.
+    pub(super) is_dense: bool,
     pub(super) store_bug: StoreBug,
 }
 
 impl Setup {
-    /// A sound bucket; the seed also chooses its eviction policy, the size of its flushes and how
-    /// many flushers it has.
+    /// A sound bucket; the seed also chooses its eviction policy, the size of its flushes, how many
+    /// flushers it has, and its memory tier.
     pub(super) fn of(seed: u64) -> Setup {
         let policies = [EvictionPolicy::Value, EvictionPolicy::Full, EvictionPolicy::None];
         Setup {
@@ -62,6 +64,7 @@ impl Setup {
             flush_bytes_max: [Upkeep::default().flush_bytes_max, 1][(seed / 3 % 2) as usize],
             logs: [1, 2][(seed / 6 % 2) as usize],
             is_calm: false,
+            is_dense: seed / 12 % 2 == 1,
             store_bug: StoreBug::None,
         }
     }
@@ -141,6 +144,12 @@ pub(super) struct RunCounts {
     pub(super) runs: u64,
     pub(super) backfills: u64,
     pub(super) cursors_dropped: u64,
+    pub(super) trained: u64,
+    pub(super) densified: u64,
+    pub(super) inflated: u64,
+    pub(super) recoded: u64,
+    pub(super) faults: u64,
+    pub(super) loaded_dense: u64,
 }
 
 impl RunCounts {
@@ -172,6 +181,12 @@ impl RunCounts {
         self.runs += other.runs;
         self.backfills += other.backfills;
         self.cursors_dropped += other.cursors_dropped;
+        self.trained += other.trained;
+        self.densified += other.densified;
+        self.inflated += other.inflated;
+        self.recoded += other.recoded;
+        self.faults += other.faults;
+        self.loaded_dense += other.loaded_dense;
     }
 
     /// True when every kind of thing that is to be tested happened.
@@ -202,6 +217,12 @@ impl RunCounts {
             self.runs,
             self.backfills,
             self.cursors_dropped,
+            self.trained,
+            self.densified,
+            self.inflated,
+            self.recoded,
+            self.faults,
+            self.loaded_dense,
         ];
         all.iter().all(|count| *count > 0)
     }
@@ -231,6 +252,8 @@ pub(super) struct World {
     pub(super) churns: Cell<u32>,
     /// Some I/O was made to fail in this life, so that it may be refused from now on.
     pub(super) is_troubled: Cell<bool>,
+    /// Dictionaries have a fault.
+    pub(super) is_broken: Cell<bool>,
     pub(super) counts: RefCell<RunCounts>,
 }
 
@@ -257,6 +280,7 @@ impl World {
             depth: Cell::new(0),
             churns: Cell::new(0),
             is_troubled: Cell::new(false),
+            is_broken: Cell::new(false),
             counts: RefCell::default(),
         });
         let weak = Rc::downgrade(&world);
@@ -427,6 +451,9 @@ impl World {
             Box::new(move || entropy.number()),
             is_clean,
         )?;
+        if self.setup.is_dense {
+            bucket.set_memory_tier(MemoryTier::Dense);
+        }
         Ok(Life { bucket, store, sink: Arc::default() })
     }
 
@@ -474,6 +501,7 @@ impl World {
         // Locks are in memory only.
         self.locks.borrow_mut().clear();
         self.readers.borrow_mut().disconnect();
+        self.count_inflations();
         self.life.borrow_mut().take();
     }
 

@@ -44,6 +44,18 @@ impl VBucket {
         (table.reported(), table.used(queue_bytes))
     }
 
+    /// The dense versions in the table.
+    #[cfg(test)]
+    pub(crate) fn dense_items(&self) -> Vec<ItemRef> {
+        let mut found = Vec::new();
+        self.table.lock().index.scan(&mut ScanCursor::default(), usize::MAX, |item| {
+            if item.is_dense() {
+                found.push(item.clone());
+            }
+        });
+        found
+    }
+
     fn check_versions(&self, table: &VbucketTable, queue: &CheckpointManager) {
         let (high_seqno, max_cas) = (queue.high_seqno(), queue.max_cas());
         table.index.scan(&mut ScanCursor::default(), usize::MAX, |item| {

@@ -19,10 +19,8 @@ use super::stats::HistoryEnds;
 use crate::attributes::tombstone;
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
+use crate::item_pager::DensePass;
 use crate::newest_documents::NewestDocuments;
-
-/// Makes the dense form of a version, if it has one that is new.
-pub(crate) type Densify<'a> = dyn FnMut(&ItemRef) -> Option<ItemRef> + 'a;
 
 /// How one slice chooses its victims.
 pub(crate) struct Sweep<'a> {
@@ -32,15 +30,15 @@ pub(crate) struct Sweep<'a> {
     /// Documents that a cache spares.
     pub(crate) newest: &'a mut NewestDocuments,
     /// Makes cold values dense, while the tier is on.
-    pub(crate) densify: Option<&'a mut Densify<'a>>,
-    /// Cold versions that cannot become dense may be evicted.
+    pub(crate) dense: Option<DensePass<'a>>,
+    /// Cold versions that do not become dense may be evicted.
     pub(crate) may_evict: bool,
 }
 
 /// Report of one slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SweepReport {
-    /// Versions that could be evicted, now or once they are clean and unused.
+    /// Versions that could be evicted, or become dense, now or once they are clean and unused.
     pub(crate) candidates: u64,
     /// Values or whole documents that were evicted.
     pub(crate) evicted: u64,
@@ -75,10 +73,12 @@ impl VBucket {
             .lock()
             .pick(cursor, groups, |item| self.is_victim(&mut sweep, item, &mut report));
         for victim in victims {
-            let dense = sweep.densify.as_mut().and_then(|densify| densify(&victim));
+            let dense = sweep.dense.as_mut().and_then(|pass| pass.densified(&victim));
             if let Some(dense) = dense {
                 let is_dense = self.replace(context, victim, Successor::Copy(dense));
                 report.densified += u64::from(is_dense);
+                // Other policies have counted it as a candidate for eviction.
+                report.candidates += u64::from(is_dense && policy == EvictionPolicy::None);
                 continue;
             }
             let is_spared = policy == EvictionPolicy::Nru && sweep.newest.is_spared(victim.cas());
@@ -120,6 +120,16 @@ impl VBucket {
 
     /// Asked under the table's lock.
     fn is_victim(&self, sweep: &mut Sweep<'_>, item: &ItemRef, report: &mut SweepReport) -> bool {
+        let is_wanted = || sweep.dense.as_ref().is_some_and(|pass| pass.wants(item));
+        if sweep.policy == EvictionPolicy::None {
+            // What cannot become smaller is no candidate: writes are told that memory is full.
+            let is_victim = is_wanted() && self.is_clean(item) && item.frequency() == 0;
+            if !is_victim && is_wanted() {
+                report.candidates += 1;
+                item.age();
+            }
+            return is_victim;
+        }
         if item.is_deleted() {
             // During loading, a tombstone keeps the stored version from being loaded.
             return self.is_clean(item) && !self.is_loading();
@@ -133,14 +143,14 @@ impl VBucket {
         }
         if sweep.policy == EvictionPolicy::Nru && sweep.newest.spares(item.cas()) {
             // Spared from eviction, not from compression.
-            return sweep.densify.is_some() && !item.is_evicted() && item.frequency() == 0;
+            return item.frequency() == 0 && is_wanted();
         }
         let was_used = item.frequency() > 0;
         debug_assert!(!item.is_deleted(), "a tombstone is not aged");
         if was_used {
             item.age();
         }
-        !was_used
+        !was_used && (sweep.may_evict || is_wanted())
     }
 
     fn can_go(&self, policy: EvictionPolicy, item: &ItemRef) -> bool {

@@ -1,13 +1,15 @@
 //! Loading one part: records become blocks and enter their tables in batches.
 //!
-//! Owns: the batch, and the switch from values to metadata when memory fills. When a record is
+//! Owns: the batch, and the switch from values to metadata when memory fills. With the dense tier
+//! the loaders first make dense what they have loaded, so as many values come back as were in
+//! memory before. When a record is
 //! read, its block is built, its hash computed and its group of the table prefetched. The table's
 //! lock is taken once for a batch of one vbucket, when all its groups have arrived. The block is
 //! the only allocation per record.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oribi_storage::Record;
 use oribi_types::policy::EvictionPolicy;
@@ -17,7 +19,7 @@ use crate::collections::BucketManifest;
 use crate::core::Core;
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
-use crate::memory::Memory;
+use crate::item_pager::ItemPager;
 use crate::prefetch::load_line;
 use crate::record;
 use crate::vbucket::VBucket;
@@ -28,11 +30,17 @@ const BATCH: usize = 32;
 /// Records between two reviews of the memory in use.
 const REVIEW_EVERY: u64 = 1024;
 
+/// A bucket that evicts nothing loads on when all is dense, and compresses again after this part of
+/// its quota.
+const COMPRESS_AGAIN_PART: u64 = 32;
+
 /// How much of a document goes into memory: all of it, or key and metadata. One for all loaders of
 /// a bucket.
 #[derive(Default)]
 pub(super) struct LoadExtent {
     is_metadata: AtomicBool,
+    /// Memory in use at which the loaders compress the next time.
+    compress_at_bytes: AtomicU64,
 }
 
 impl LoadExtent {
@@ -40,17 +48,33 @@ impl LoadExtent {
         !self.is_metadata.load(Ordering::Relaxed)
     }
 
-    /// Leaves values out from now on if the bucket evicts and memory is at the low watermark.
-    pub(super) fn review(&self, memory: &Memory) {
-        let evicts = !matches!(memory.policy(), EvictionPolicy::None | EvictionPolicy::Nru);
-        if evicts && memory.used_bytes() >= memory.low_watermark_bytes() {
-            self.is_metadata.store(true, Ordering::Relaxed);
+    /// At the low watermark makes values dense. If that is not enough and the bucket evicts, values
+    /// are left out from now on.
+    pub(super) fn review(&self, core: &Core, pager: &ItemPager) {
+        let memory = core.memory();
+        let least =
+            memory.low_watermark_bytes().max(self.compress_at_bytes.load(Ordering::Relaxed));
+        if !self.keeps_values() || memory.used_bytes() < least {
+            return;
+        }
+        if pager.compress(core, core.latest_time()) {
+            return;
+        }
+        match memory.policy() {
+            EvictionPolicy::None | EvictionPolicy::Nru => {
+                let more = memory.quota_bytes() / COMPRESS_AGAIN_PART;
+                self.compress_at_bytes.store(memory.used_bytes() + more, Ordering::Relaxed);
+            }
+            EvictionPolicy::Value | EvictionPolicy::Full => {
+                self.is_metadata.store(true, Ordering::Relaxed);
+            }
         }
     }
 
     /// A load begins anew.
     pub(super) fn reset(&self) {
         self.is_metadata.store(false, Ordering::Relaxed);
+        self.compress_at_bytes.store(0, Ordering::Relaxed);
     }
 }
 
@@ -66,6 +90,7 @@ pub(super) struct PartCounts {
 /// A part that is being loaded.
 pub(super) struct PartLoad<'b> {
     core: &'b Core,
+    pager: &'b ItemPager,
     extent: &'b LoadExtent,
     /// The newest manifest that a record needed so far.
     manifest: Arc<BucketManifest>,
@@ -82,12 +107,13 @@ pub(super) struct PartLoad<'b> {
 
 impl<'b> PartLoad<'b> {
     pub(super) fn new(
-        core: &'b Core,
+        (core, pager): (&'b Core, &'b ItemPager),
         extent: &'b LoadExtent,
         incarnation: Option<u64>,
     ) -> PartLoad<'b> {
         PartLoad {
             core,
+            pager,
             extent,
             manifest: core.collections().manifest(),
             keeps_values: extent.keeps_values(),
@@ -133,7 +159,7 @@ impl<'b> PartLoad<'b> {
         }
         self.counts.items += 1;
         if self.counts.items.is_multiple_of(REVIEW_EVERY) {
-            self.extent.review(self.core.memory());
+            self.extent.review(self.core, self.pager);
             self.keeps_values = self.extent.keeps_values();
         }
         if vbid != self.vbid || self.batch.len() == BATCH {

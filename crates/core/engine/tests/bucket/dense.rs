@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use oribi_engine::{
     Bucket, BucketConfig, ConcatMode, ConcatRequest, EvictionPolicy, GetOutcome, LockOutcome,
-    MemoryTier, Storage, StoreRequest, VersionOutcome,
+    MemoryTier, MutationOutcome, OperationRejection, Storage, StoreRequest, VersionOutcome,
+    WarmupStep,
 };
 use oribi_engine::{ReadTarget, SharedOutcome};
 use oribi_storage::{MemoryMedium, MemoryStore};
@@ -16,22 +17,30 @@ use crate::{NOW, config, cover_process_memory, done, entropy, key};
 const QUOTA: u64 = 6 << 20;
 
 /// Documents whose plain form is about twice what stays in memory.
-const ORDERS: u64 = 20_000;
+pub(crate) const ORDERS: u64 = 20_000;
 
-fn bucket(storage: Storage, eviction: EvictionPolicy, tier: MemoryTier) -> Arc<Bucket> {
+pub(crate) fn bucket(storage: Storage, eviction: EvictionPolicy, tier: MemoryTier) -> Arc<Bucket> {
+    on(&Arc::default(), (storage, eviction), tier)
+}
+
+fn on(
+    disk: &Arc<MemoryMedium>,
+    (storage, eviction): (Storage, EvictionPolicy),
+    tier: MemoryTier,
+) -> Arc<Bucket> {
     cover_process_memory();
     let config = BucketConfig { memory_quota_bytes: QUOTA, storage, eviction, ..config() };
-    let store = Arc::new(MemoryStore::on(Arc::new(MemoryMedium::default())));
+    let store = Arc::new(MemoryStore::on(Arc::clone(disk)));
     let bucket = Bucket::open(config, store, entropy(), true).expect("the bucket opens");
     bucket.set_memory_tier(tier);
     bucket
 }
 
-fn place(number: u64) -> (Vbid, String) {
+pub(crate) fn place(number: u64) -> (Vbid, String) {
     (Vbid((number % 4) as u16), format!("order::{number:08}"))
 }
 
-fn order(number: u64) -> String {
+pub(crate) fn order(number: u64) -> String {
     let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let cities = ["Berlin", "Paris", "Madrid", "Rome", "Prague", "Oslo", "Lyon", "Porto"];
     let lines: Vec<String> = (0..2 + mixed % 4)
@@ -56,7 +65,7 @@ fn order(number: u64) -> String {
     )
 }
 
-fn settle(bucket: &Bucket, now: Timestamp) {
+pub(crate) fn settle(bucket: &Bucket, now: Timestamp) {
     while bucket.flush_step().expect("the store works").more {}
     loop {
         let report = bucket.page_items_step(&|| now);
@@ -71,7 +80,7 @@ fn store(bucket: &Bucket, number: u64, value: &str) {
     done(bucket.store(vbid, key(&name), &StoreRequest::set(value.as_bytes()), NOW));
 }
 
-fn fill(bucket: &Bucket, numbers: std::ops::Range<u64>) {
+pub(crate) fn fill(bucket: &Bucket, numbers: std::ops::Range<u64>) {
     for number in numbers {
         store(bucket, number, &order(number));
         if number % 256 == 0 {
@@ -139,6 +148,71 @@ fn a_cache_holds_more_documents_before_it_deletes() {
         stats.items
     });
     assert!(2 * items[1] > 3 * items[0], "{items:?}");
+}
+
+#[test]
+fn a_bucket_that_evicts_nothing_compresses() {
+    for storage in [Storage::Persistent, Storage::Memory] {
+        let items = [MemoryTier::Off, MemoryTier::Dense].map(|tier| {
+            let bucket = bucket(storage, EvictionPolicy::None, tier);
+            let stored = fill_until_no_memory(&bucket);
+            let memory = bucket.stats().memory;
+            assert!(memory.used_bytes <= QUOTA + QUOTA / 16, "{memory:?}");
+            assert_eq!((memory.items_resident, memory.evictions), (stored, 0));
+            for number in 0..stored {
+                let (vbid, name) = place(number);
+                assert_eq!(value(bucket.get(vbid, key(&name), NOW)), order(number));
+            }
+            stored
+        });
+        assert!(items[1] > 2 * items[0], "{items:?}");
+    }
+}
+
+/// Documents until "no memory"; "try again" is answered by the pager.
+fn fill_until_no_memory(bucket: &Bucket) -> u64 {
+    let mut tries = 0;
+    for number in 0.. {
+        let (vbid, name) = place(number);
+        loop {
+            let order = order(number);
+            match bucket.store(vbid, key(&name), &StoreRequest::set(order.as_bytes()), NOW) {
+                MutationOutcome::Done(_) => break,
+                MutationOutcome::Refused(OperationRejection::NoMemory) => return number,
+                MutationOutcome::Refused(OperationRejection::TemporaryFailure) => tries += 1,
+                other => panic!("{other:?}"),
+            }
+            assert!(tries < 10_000, "writes wait for memory that does not come");
+            settle(bucket, NOW);
+        }
+        if number % 256 == 0 {
+            settle(bucket, NOW);
+        }
+    }
+    unreachable!("memory is finite")
+}
+
+#[test]
+fn a_restart_loads_as_many_values_as_were_dense() {
+    for eviction in [EvictionPolicy::Value, EvictionPolicy::Full, EvictionPolicy::None] {
+        let disk: Arc<MemoryMedium> = Arc::default();
+        let filled = on(&disk, (Storage::Persistent, eviction), MemoryTier::Dense);
+        fill(&filled, 0..ORDERS);
+        assert_eq!(filled.stats().memory.items_resident, ORDERS);
+        drop(filled);
+        let again = on(&disk, (Storage::Persistent, eviction), MemoryTier::Dense);
+        while !matches!(again.warmup_step_timed(&|| NOW), WarmupStep::Done) {
+            let memory = again.stats().memory;
+            assert!(memory.used_bytes <= QUOTA, "{eviction:?}: {memory:?}");
+        }
+        let memory = again.stats().memory;
+        assert_eq!(memory.items_resident, ORDERS, "{eviction:?}: {memory:?}");
+        assert!(memory.dense.values > ORDERS / 4 && memory.fetches == 0, "{memory:?}");
+        for number in 0..ORDERS {
+            let (vbid, name) = place(number);
+            assert_eq!(value(again.get(vbid, key(&name), NOW)), order(number));
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! random lives.
 
 mod cut_short;
+mod dense_values;
 mod flushes;
 mod large_records;
 

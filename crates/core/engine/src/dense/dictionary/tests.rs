@@ -9,6 +9,7 @@ use oribi_types::CollectionId;
 use super::{
     DenseError, DictionaryEncoder, DictionaryName, count_value, release_value, with_inflated,
 };
+use crate::dense::cover_process_memory;
 use crate::dense::training::Samples;
 
 fn order(random: &mut SeededRandom) -> Vec<u8> {
@@ -24,6 +25,7 @@ fn order(random: &mut SeededRandom) -> Vec<u8> {
 }
 
 fn trained(seed: u64, account: &Arc<AtomicU64>) -> (DictionaryEncoder, Vec<Vec<u8>>) {
+    cover_process_memory();
     let mut random = SeededRandom::new(seed);
     let documents: Vec<Vec<u8>> = (0..2000).map(|_| order(&mut random)).collect();
     let mut samples = Samples::default();

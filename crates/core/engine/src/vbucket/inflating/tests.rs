@@ -1,15 +1,16 @@
 //! Dense values in one bucket, where a test needs what only the engine sees.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use oribi_storage::{MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 use crate::bucket::Bucket;
 use crate::config::BucketConfig;
-use crate::dense::MemoryTier;
-use crate::item::ItemRef;
-use crate::outcome::{GetOutcome, MetaOutcome, StoreRequest};
+use crate::dense::{DictionaryFault, MemoryTier, cover_process_memory};
+use crate::item::{ItemRef, NewItem};
+use crate::outcome::{GetOutcome, MetaOutcome, OperationRejection, StoreRequest};
+use crate::vbucket::paging::Successor;
 
 const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
 const VB: Vbid = Vbid(0);
@@ -40,12 +41,6 @@ fn page(bucket: &Bucket) {
     bucket.check_invariants();
 }
 
-/// Its quota covers the memory that other tests of this process take without a bucket. Nothing is
-/// compressed where the process has no memory left.
-static COVER: LazyLock<Arc<Bucket>> = LazyLock::new(|| {
-    open(BucketConfig { vbuckets: 1, memory_quota_bytes: 4 << 30, ..BucketConfig::default() })
-});
-
 fn open(config: BucketConfig) -> Arc<Bucket> {
     let store = Arc::new(MemoryStore::on(Arc::new(MemoryMedium::default())));
     Bucket::open(config, store, Box::new(|| 7), true).expect("the bucket opens")
@@ -53,7 +48,7 @@ fn open(config: BucketConfig) -> Arc<Bucket> {
 
 /// A bucket whose values are dense.
 fn bucket() -> Arc<Bucket> {
-    LazyLock::force(&COVER);
+    cover_process_memory();
     let config = BucketConfig {
         vbuckets: 1,
         memory_quota_bytes: 8 << 20,
@@ -118,6 +113,49 @@ fn an_overtaken_dense_version_is_not_inflated() {
     assert_eq!(found.value(), b"newer");
     assert_eq!(old.to_plain().expect("its dictionary is kept").value(), value(number).as_bytes());
     bucket.check_invariants();
+}
+
+#[test]
+fn an_overtaken_or_held_version_is_not_recoded() {
+    let bucket = bucket();
+    let (context, vbucket) = (bucket.context(NOW), bucket.vbucket(VB).expect("it is there"));
+    let (number, old) = dense_items(&bucket).next().expect("values are dense");
+    let name = name(number);
+    let recoded = || Successor::Copy(NewItem::copy_of(&old, false).publish());
+    let reader = old.clone();
+    assert!(!vbucket.replace(&context, old.clone(), recoded()), "a reader has it");
+    drop(reader);
+    let _ = vbucket.store(&context, key(&name), &StoreRequest::set(b"newer"));
+    while bucket.flush_step().expect("the store works").more {}
+    assert!(!vbucket.replace(&context, old.clone(), recoded()), "it was overtaken");
+    let GetOutcome::Hit(found) = vbucket.get(&context, key(&name)) else { panic!("it is there") };
+    assert_eq!(found.value(), b"newer");
+    bucket.check_invariants();
+}
+
+#[test]
+fn a_faulty_dictionary_is_named_and_the_store_read() {
+    let bucket = bucket();
+    let (context, vbucket) = (bucket.context(NOW), bucket.vbucket(VB).expect("it is there"));
+    let (number, old) = dense_items(&bucket).next().expect("values are dense");
+    let name = name(number);
+    let dictionary = Arc::clone(&bucket.core().memory().dense().dictionaries().lock()[0]);
+    for (fault, said) in [
+        (DictionaryFault::Missing, format!("slot {}, which is missing", dictionary.slot())),
+        (DictionaryFault::Damaged, "dictionary 1 of collection 0x0 does not inflate".to_owned()),
+    ] {
+        dictionary.set_fault(fault);
+        let error = old.to_plain().expect_err("the dictionary has a fault").to_string();
+        assert!(error.contains(&said), "{error}");
+        let refused = vbucket.get(&context, key(&name));
+        assert!(
+            matches!(refused, GetOutcome::Refused(OperationRejection::NeedsFetch)),
+            "{refused:?}"
+        );
+        assert!(vbucket.begin_fetch(key(&name)).is_some(), "the store has it");
+    }
+    dictionary.set_fault(DictionaryFault::None);
+    assert!(vbucket.begin_fetch(key(&name)).is_none());
 }
 
 #[test]
