@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oribi_engine::{Bucket, EvictionPolicy, GetOutcome, MemoryTier, Storage, StoreRequest};
 use oribi_types::{Cas, VbUuid};
 
-use super::{Heard, Woken, backfill, from};
+use super::{StreamContents, WakeCount, backfill, from};
 use crate::dense::{ORDERS, bucket, fill, order, place, settle};
 use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, done, key};
@@ -22,7 +22,7 @@ fn numbers() -> impl Iterator<Item = u64> {
     (0..ORDERS).filter(|number| place(*number).0 == VB)
 }
 
-fn check(heard: &Heard, wanted: impl Fn(u64) -> String) {
+fn check(heard: &StreamContents, wanted: impl Fn(u64) -> String) {
     assert_eq!(heard.table.len(), numbers().count());
     for number in numbers() {
         let found = &heard.table[place(number).1.as_bytes()];
@@ -33,10 +33,10 @@ fn check(heard: &Heard, wanted: impl Fn(u64) -> String) {
 #[test]
 fn memory_streams_show_plain_values() {
     let bucket = filled();
-    let sink = Arc::new(Woken::default());
+    let sink = Arc::new(WakeCount::default());
     let request = from(0, VbUuid(0), StreamFilter::All);
     let mut stream = bucket.open_stream(&request, sink, 1).expect("it opens");
-    let mut heard = Heard::default();
+    let mut heard = StreamContents::default();
     for round in 0_u64.. {
         assert!(round < 10_000, "the stream does not end: {:?}", stream.stats());
         backfill(&bucket);
@@ -68,10 +68,10 @@ fn memory_streams_show_plain_values() {
 #[test]
 fn versions_in_a_backfill_keep_their_dictionary() {
     let bucket = filled();
-    let sink = Arc::new(Woken::default());
+    let sink = Arc::new(WakeCount::default());
     let request = from(0, VbUuid(0), StreamFilter::All);
     let mut stream = bucket.open_stream(&request, sink, 1).expect("it opens");
-    let mut heard = Heard::default();
+    let mut heard = StreamContents::default();
     heard.read(&mut stream);
     backfill(&bucket);
     bucket.set_memory_tier(MemoryTier::Off);
