@@ -12,7 +12,8 @@
 //! compression is too slow for the writers, and the pager only evicts. A bucket that evicts nothing
 //! only compresses.
 //!
-//! A run begins when memory is above the high watermark and continues until it is at the low one.
+//! A run begins when memory is above the high watermark and continues until it is at the low one,
+//! or with the dense tier halfway ([`Memory::pager_target_bytes`]).
 //! When a whole round has met no document that can ever be evicted or become dense, writes get "no
 //! memory" instead of "try again". Called by the pager's thread, by fetchers before they read above
 //! the quota, and by loaders ([`ItemPager::compress`]).
@@ -164,13 +165,13 @@ pub(crate) struct ItemPager {
 }
 
 impl ItemPager {
-    /// Evicts some documents once memory is above the high watermark, until it is at the low one.
+    /// Evicts some documents, or makes them dense, once memory is above the high watermark.
     pub(crate) fn step(&self, core: &Core, clock: StepClock<'_>) -> PagerReport {
         let memory = core.memory();
         let mut state = self.state.lock();
-        let (used, low) = (memory.used_bytes(), memory.low_watermark_bytes());
+        let (used, target) = (memory.used_bytes(), memory.pager_target_bytes());
         if !memory.can_shrink()
-            || used <= low
+            || used <= target
             || !state.is_running && used <= memory.high_watermark_bytes()
         {
             state.is_running = false;
@@ -184,10 +185,10 @@ impl ItemPager {
             state.vbuckets_since_eviction = 0;
             self.runs.fetch_add(1, Ordering::Relaxed);
         }
-        core.tasks().run(Task::ItemPager, clock, || self.page(core, &mut state, clock(), low))
+        core.tasks().run(Task::ItemPager, clock, || self.page(core, &mut state, clock(), target))
     }
 
-    fn page(&self, core: &Core, state: &mut State, now: Timestamp, low: u64) -> PagerReport {
+    fn page(&self, core: &Core, state: &mut State, now: Timestamp, target: u64) -> PagerReport {
         let memory = core.memory();
         state.look_again(memory);
         let vbuckets = core.vbuckets().len();
@@ -197,7 +198,7 @@ impl ItemPager {
         while state.is_running
             && groups < GROUPS_PER_STEP
             && state.dense.attempts() - attempts_before < COMPRESSIONS_PER_STEP
-            && memory.used_bytes() > low
+            && memory.used_bytes() > target
         {
             let (slice, is_passed) = sweep_slice(core, state, now, SliceWork::of(memory, state));
             state.dense.train(core, state.hand.moment(now));
@@ -225,10 +226,10 @@ impl ItemPager {
         let rounds = if is_cache { ROUNDS_STUCK_CACHE } else { ROUNDS_STUCK };
         let is_stuck = state.vbuckets_since_eviction > rounds * vbuckets
             || state.vbuckets_since_candidate > vbuckets;
-        PagerReport { evicted, more: state.is_running && memory.used_bytes() > low, is_stuck }
+        PagerReport { evicted, more: state.is_running && memory.used_bytes() > target, is_stuck }
     }
 
-    /// Makes values dense until memory is below the low watermark; false when all that can be are
+    /// Makes values dense until memory is below the pager's target; false when all that can be are
     /// dense, or the tier is off. It is how a loader makes place for values.
     pub(crate) fn compress(&self, core: &Core, now: Timestamp) -> bool {
         let memory = core.memory();
@@ -239,7 +240,7 @@ impl ItemPager {
         let work = SliceWork { compresses: true, may_evict: false };
         // The hand may be in the middle of a vbucket, and a training comes after the first slice.
         let end = state.hand.passed + 2 * core.vbuckets().len() as u64 + 1;
-        while memory.used_bytes() >= memory.low_watermark_bytes() {
+        while memory.used_bytes() >= memory.pager_target_bytes() {
             if state.hand.passed >= end {
                 return false;
             }

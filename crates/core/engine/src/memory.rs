@@ -45,6 +45,11 @@ const UNREPORTED_PART: u64 = 64;
 const STREAMS_PART: u64 = 32;
 const STREAMS_BYTES_MAX: u64 = 64 << 20;
 
+/// Uses of late from which on a document is kept inflated while memory is below the low watermark,
+/// and below the pager's target.
+const WARM_FREQUENCY: u32 = 2;
+const HOT_FREQUENCY: u32 = 4;
+
 /// Per cent of the quota above which streams read nothing more from the store.
 const BACKFILL_PERCENT: u8 = 96;
 
@@ -290,9 +295,25 @@ impl Memory {
         part(self.document_quota_bytes(), BACKFILL_PERCENT)
     }
 
-    /// True while hot dense values may be kept inflated.
-    pub(crate) fn may_inflate(&self) -> bool {
-        self.used_bytes() < self.high_watermark_bytes()
+    /// Where a run of the item pager ends: the low watermark. With the dense tier it is halfway to
+    /// the high one, because a dense document frees little and costs a read of the disk.
+    pub(crate) fn pager_target_bytes(&self) -> u64 {
+        let low = self.low_watermark_bytes();
+        match self.dense.tier() {
+            MemoryTier::Off => low,
+            MemoryTier::Dense => low + (self.high_watermark_bytes() - low) / 2,
+        }
+    }
+
+    /// True while a dense value that was used so often of late may be kept inflated. Nothing is
+    /// evicted for it: above the pager's target only writes and fetches take memory.
+    pub(crate) fn may_inflate(&self, frequency: u32) -> bool {
+        let limit = match frequency {
+            0..WARM_FREQUENCY => return false,
+            WARM_FREQUENCY..HOT_FREQUENCY => self.low_watermark_bytes(),
+            HOT_FREQUENCY.. => self.pager_target_bytes(),
+        };
+        self.used_bytes() < limit
     }
 
     /// Bytes that one vbucket may leave unreported.

@@ -13,9 +13,6 @@ use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
 use crate::outcome::OperationRejection;
 
-/// Uses of late from which on a document is kept inflated.
-const HOT_FREQUENCY: u32 = 2;
-
 impl VBucket {
     /// The version with its value, for a reader that counted its use.
     #[cold]
@@ -28,8 +25,7 @@ impl VBucket {
         debug_assert!(hash == self.hash_of(item.key()), "another key's hash");
         let plain = self.with_value(item.clone())?;
         debug_assert!(!plain.is_evicted(), "an inflated copy has the value");
-        if item.frequency() >= HOT_FREQUENCY
-            && context.memory.may_inflate()
+        if context.memory.may_inflate(item.frequency())
             && self.replace(context, item, Successor::Copy(plain.clone()))
         {
             self.report_memory(context);

@@ -48,12 +48,11 @@ impl LoadExtent {
         !self.is_metadata.load(Ordering::Relaxed)
     }
 
-    /// At the low watermark makes values dense. If that is not enough and the bucket evicts, values
+    /// At the pager's target makes values dense. If that is not enough and the bucket evicts, values
     /// are left out from now on.
     pub(super) fn review(&self, core: &Core, pager: &ItemPager) {
         let memory = core.memory();
-        let least =
-            memory.low_watermark_bytes().max(self.compress_at_bytes.load(Ordering::Relaxed));
+        let least = memory.pager_target_bytes().max(self.compress_at_bytes.load(Ordering::Relaxed));
         if !self.keeps_values() || memory.used_bytes() < least {
             return;
         }
