@@ -34,8 +34,7 @@ use crate::newest_documents::{NewestDocuments, SpareLimit};
 use crate::tasks::{StepClock, Task};
 use crate::vbucket::{Sweep, SweepReport};
 
-pub(crate) use compressor::DensePass;
-use compressor::{DenseCompressor, HandMoment};
+use compressor::{DenseCompressor, DensePass, HandMoment};
 
 /// Groups under one hold of a table's lock: at most 224 documents, each a cache miss, so some
 /// twenty microseconds.
@@ -238,6 +237,7 @@ impl ItemPager {
         }
         let mut state = self.state.lock();
         let work = SliceWork { compresses: true, may_evict: false };
+        assert!(memory.can_shrink(), "a bucket with the tier can compress");
         // The hand may be in the middle of a vbucket, and a training comes after the first slice.
         let end = state.hand.passed + 2 * core.vbuckets().len() as u64 + 1;
         while memory.used_bytes() >= memory.pager_target_bytes() {
@@ -321,18 +321,19 @@ fn sweep_slice(
     let State { hand, newest, dense: compressor, .. } = state;
     debug_assert!(hand.vbucket < vbuckets.len(), "the hand is at a vbucket");
     let vbucket = &vbuckets[hand.vbucket % vbuckets.len()];
-    let pass = DensePass { compressor, tier: memory.dense(), moment: hand.moment(now) };
+    let mut pass = DensePass { compressor, tier: memory.dense(), moment: hand.moment(now) };
     let sweep = Sweep {
         policy: memory.policy(),
         groups: GROUPS_PER_SLICE,
         newest,
-        dense: work.compresses.then_some(pass),
+        dense: if work.compresses { Some(&mut pass) } else { None },
         may_evict: work.may_evict,
     };
     let (report, is_passed) = vbucket.sweep(&core.context(now), sweep, &mut hand.cursor);
     if is_passed {
         hand.vbucket = (hand.vbucket + 1) % vbuckets.len();
         hand.passed += 1;
+        assert!(hand.vbucket < vbuckets.len(), "the hand is at a vbucket");
     }
     if is_passed && hand.vbucket == 0 {
         state.dense.retire(memory.dense());

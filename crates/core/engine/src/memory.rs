@@ -299,6 +299,7 @@ impl Memory {
     /// the high one, because a dense document frees little and costs a read of the disk.
     pub(crate) fn pager_target_bytes(&self) -> u64 {
         let low = self.low_watermark_bytes();
+        debug_assert!(low <= self.high_watermark_bytes(), "the low mark is lower");
         match self.dense.tier() {
             MemoryTier::Off => low,
             MemoryTier::Dense => low + (self.high_watermark_bytes() - low) / 2,

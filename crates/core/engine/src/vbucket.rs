@@ -78,7 +78,7 @@ pub use listing::WalkCursor;
 pub use next_version::{CurrentVersion, NextVersion, Stamp, VersionFields};
 pub use operations::counter_value;
 pub(crate) use operations::store_fields;
-pub(crate) use paging::{Sweep, SweepReport};
+pub(crate) use paging::{Densify, Sweep, SweepReport};
 pub(crate) use replica::Promotion;
 pub use replica::{ApplyError, ReplicaPosition, ReplicatedDocument, SnapshotChanges};
 use shared_table::SharedTable;

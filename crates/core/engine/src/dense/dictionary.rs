@@ -268,6 +268,7 @@ impl Inflation {
         debug_assert!(set.is_ok(), "the decoder reads frames without their magic");
         let plain = Box::new([0; DENSE_PLAIN_BYTES_MAX]);
         let stripe = INFLATERS.fetch_add(1, Ordering::Relaxed) as usize % STRIPES;
+        assert!(stripe < STRIPES, "a thread has a stripe");
         let memory = WorkingBytes::take(decoder.sizeof() + plain.len());
         Inflation { decoder, plain, stripe, _memory: memory }
     }

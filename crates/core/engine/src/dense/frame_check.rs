@@ -6,11 +6,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use oribi_types::{CollectionId, DocKey};
+use oribi_types::CollectionId;
 
 use super::dictionary::{DenseError, DictionaryEncoder, DictionaryName, with_inflated};
 use super::training::Samples;
-use crate::item::{ItemFields, NewItem};
 use crate::limits::DENSE_PLAIN_BYTES_MAX;
 
 static ENCODER: LazyLock<DictionaryEncoder> = LazyLock::new(|| {
@@ -59,17 +58,6 @@ fn check_stated(frame: &[u8], plain_bytes: usize) {
         Err(error) => assert_eq!(*error, damaged(plain_bytes)),
     }
     assert_eq!(inflated(frame, plain_bytes), found, "a frame means one thing");
-    if plain_bytes > DENSE_PLAIN_BYTES_MAX {
-        return;
-    }
-    // The same as the value of a document.
-    let key = DocKey { collection: CollectionId(8), key: b"order" };
-    let item = NewItem::new(key, ItemFields::default(), &[&vec![0; plain_bytes]]).publish();
-    let slot = ENCODER.dictionary().slot();
-    if let Some(dense) = NewItem::dense(&item, slot, frame, plain_bytes) {
-        let plain = dense.publish().to_plain().map(|plain| plain.value().to_vec());
-        assert_eq!(plain, found);
-    }
 }
 
 fn inflated(frame: &[u8], plain_bytes: usize) -> Result<Vec<u8>, DenseError> {

@@ -120,7 +120,8 @@ impl ReferenceCount {
 
     /// Notes that the value does not become smaller.
     pub(super) fn note_incompressible(&self) {
-        self.0.fetch_or(INCOMPRESSIBLE, Ordering::Relaxed);
+        let before = self.0.fetch_or(INCOMPRESSIBLE, Ordering::Relaxed);
+        assert!(before & COUNT > 0, "the caller has a reference");
     }
 
     pub(super) fn is_incompressible(&self) -> bool {

@@ -18,6 +18,7 @@ use crate::dense::{DenseTier, Dictionary, DictionaryEncoder, DictionaryName, Mem
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
 use crate::limits::{DENSE_PLAIN_BYTES_MAX, DENSE_PLAIN_BYTES_MIN};
+use crate::vbucket::Densify;
 
 /// Seconds after which a collection that does not compress is sampled again.
 const RECHECK_S: u32 = 600;
@@ -72,7 +73,7 @@ struct Window {
 
 /// The pager's knowledge of each collection of its bucket.
 #[derive(Default)]
-pub(crate) struct DenseCompressor {
+pub(super) struct DenseCompressor {
     collections: BTreeMap<CollectionId, Verdict>,
     versions: BTreeMap<CollectionId, u32>,
     /// A collection that was met and is not known yet, or has to be trained again.
@@ -84,29 +85,28 @@ pub(crate) struct DenseCompressor {
 
 /// When and where the pager's hand is.
 #[derive(Clone, Copy)]
-pub(crate) struct HandMoment {
-    pub(crate) now: Timestamp,
+pub(super) struct HandMoment {
+    pub(super) now: Timestamp,
     /// Vbuckets that the hand has passed since the bucket was opened.
-    pub(crate) vbuckets_passed: u64,
+    pub(super) vbuckets_passed: u64,
 }
 
 /// The compressor at work on one slice of a table.
-pub(crate) struct DensePass<'a> {
+pub(super) struct DensePass<'a> {
     pub(super) compressor: &'a mut DenseCompressor,
     pub(super) tier: &'a DenseTier,
     pub(super) moment: HandMoment,
 }
 
-impl DensePass<'_> {
-    /// True for a version that [`DensePass::densified`] would try, or whose collection has to be
-    /// sampled first. Asked under the table's lock.
-    pub(crate) fn wants(&self, item: &ItemRef) -> bool {
+impl Densify for DensePass<'_> {
+    fn wants(&self, item: &ItemRef) -> bool {
         self.compressor.wants(item, self.moment)
     }
 
-    /// The version in its dense form with the newest dictionary; `None` when it stays as it is.
-    pub(crate) fn densified(&mut self, item: &ItemRef) -> Option<ItemRef> {
-        self.compressor.densified(self.tier, item, self.moment)
+    fn densified(&mut self, item: &ItemRef) -> Option<ItemRef> {
+        let dense = self.compressor.densified(self.tier, item, self.moment);
+        assert!(dense.as_ref().is_none_or(|dense| dense.seqno() == item.seqno()), "one version");
+        dense
     }
 }
 
@@ -167,7 +167,7 @@ impl DenseCompressor {
         }
         debug_assert!(found.window.values < WINDOW_VALUES, "a full window begins again");
         let Some(mut dense) = dense else {
-            item.note_incompressible();
+            // The same block, unless the value was dense.
             plain.note_incompressible();
             // An earlier dictionary ends also with values that have no use for the new one.
             return item.is_dense().then_some(plain);
@@ -275,6 +275,7 @@ impl DenseCompressor {
         *version += 1;
         let name = DictionaryName { collection, version: *version };
         let encoder = DictionaryEncoder::new(name, trained, tier.account())?;
+        assert!(encoder.dictionary().values() == 0, "a new dictionary has no values");
         tier.dictionaries().lock().push(Arc::clone(encoder.dictionary()));
         Some(encoder)
     }
@@ -323,6 +324,7 @@ impl DenseCollection {
         trial_percent: u64,
         moment: HandMoment,
     ) -> DenseCollection {
+        assert!(trial_percent <= 100, "a dictionary that enlarges values is not used");
         DenseCollection {
             encoder,
             trained_s: moment.now.unix_s(),

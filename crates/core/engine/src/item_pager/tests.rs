@@ -182,7 +182,7 @@ fn a_value_that_did_not_shrink_is_tried_once() {
 }
 
 #[test]
-fn a_collection_left_alone_is_sampled_again_under_load() {
+fn a_collection_left_alone_is_sampled_again() {
     let bucket = bucket(EvictionPolicy::None);
     write(&bucket, 0..DOCUMENTS, noise, NOW);
     assert_eq!(versions(&bucket), Vec::<u32>::new());

@@ -19,8 +19,17 @@ use super::stats::HistoryEnds;
 use crate::attributes::tombstone;
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
-use crate::item_pager::DensePass;
 use crate::newest_documents::NewestDocuments;
+
+/// Makes values dense; the item pager's compressor does.
+pub(crate) trait Densify {
+    /// True for a version that [`Densify::densified`] would try, or whose collection has to be
+    /// sampled first. Asked under the table's lock.
+    fn wants(&self, item: &ItemRef) -> bool;
+
+    /// The version in its dense form with the newest dictionary; `None` when it stays as it is.
+    fn densified(&mut self, item: &ItemRef) -> Option<ItemRef>;
+}
 
 /// How one slice chooses its victims.
 pub(crate) struct Sweep<'a> {
@@ -30,7 +39,7 @@ pub(crate) struct Sweep<'a> {
     /// Documents that a cache spares.
     pub(crate) newest: &'a mut NewestDocuments,
     /// Makes cold values dense, while the tier is on.
-    pub(crate) dense: Option<DensePass<'a>>,
+    pub(crate) dense: Option<&'a mut dyn Densify>,
     /// Cold versions that do not become dense may be evicted.
     pub(crate) may_evict: bool,
 }

@@ -48,8 +48,8 @@ impl LoadExtent {
         !self.is_metadata.load(Ordering::Relaxed)
     }
 
-    /// At the pager's target makes values dense. If that is not enough and the bucket evicts, values
-    /// are left out from now on.
+    /// At the pager's target makes values dense. If that is not enough and the bucket evicts,
+    /// values are left out from now on.
     pub(super) fn review(&self, core: &Core, pager: &ItemPager) {
         let memory = core.memory();
         let least = memory.pager_target_bytes().max(self.compress_at_bytes.load(Ordering::Relaxed));

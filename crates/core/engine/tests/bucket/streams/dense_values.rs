@@ -40,7 +40,7 @@ fn memory_streams_show_plain_values() {
     for round in 0_u64.. {
         assert!(round < 10_000, "the stream does not end: {:?}", stream.stats());
         backfill(&bucket);
-        // Meanwhile a document is used until it is inflated, and the pager works.
+        // Concurrently a document is used until it is inflated, and the pager works.
         let number = numbers().nth(round as usize % 100).expect("there are many");
         for _ in 0..4 {
             let found = bucket.get(VB, key(&place(number).1), NOW);
