@@ -279,6 +279,54 @@ impl Bucket {
         false
     }
 
+    /// As [`Bucket::when_persisted`], until a prepare is committed. With `needs_store` the level
+    /// asks for the store of this node.
+    pub fn when_committed(
+        &self,
+        vbid: Vbid,
+        ((seqno, history), needs_store): ((Seqno, Option<VbUuid>), bool),
+        sink: &Arc<dyn PersistenceSink>,
+        token: u64,
+    ) -> bool {
+        debug_assert!(seqno > Seqno(0), "a write has a seqno");
+        let Some(vbucket) = self.vbucket(vbid) else { return true };
+        let standing = || {
+            let is_same = history.is_none_or(|history| history == vbucket.uuid());
+            if !is_same || !vbucket.is_serving() {
+                // Another epoch decides about it.
+                return Some(PersistOutcome::Failed);
+            }
+            // Nothing is aborted before its client stops to wait.
+            (!vbucket.has_open_prepare(seqno)).then_some(PersistOutcome::Persisted)
+        };
+        match vbucket.commit_waiters().register(seqno, sink, token, standing) {
+            Some(PersistOutcome::Persisted) => return true,
+            Some(PersistOutcome::Failed) => sink.persisted(token, PersistOutcome::Failed),
+            None if !vbucket.is_serving() => vbucket.commit_waiters().fail_all(),
+            None if needs_store => self.core.signals().of(vbid).hurry(),
+            None => {}
+        }
+        false
+    }
+
+    /// Registers a wait of a copy until the store has everything up to `seqno`. True when it has;
+    /// otherwise `sink` is called once with `token`.
+    pub fn when_stored(
+        &self,
+        vbid: Vbid,
+        seqno: Seqno,
+        sink: &Arc<dyn PersistenceSink>,
+        token: u64,
+    ) -> bool {
+        let Some(vbucket) = self.vbucket(vbid) else { return true };
+        let standing = || (vbucket.persisted_seqno() >= seqno).then_some(PersistOutcome::Persisted);
+        if vbucket.waiters().register(seqno, sink, token, standing).is_some() {
+            return true;
+        }
+        self.core.signals().of(vbid).hurry();
+        false
+    }
+
     /// Removes every document, in memory and on disk. Seqnos and CAS values continue; every vbucket
     /// begins a new history. Blocks for the store.
     pub fn flush_all(&self) -> Result<(), FlushAllError> {

@@ -131,6 +131,8 @@ pub struct CheckpointManager {
     held_from: Option<u64>,
     /// The open checkpoint may have pending versions.
     open_has_pending: bool,
+    /// Pending versions that are counted.
+    pending: usize,
     /// Of a replica that has received a part of a snapshot.
     incomplete: Option<IncompleteSnapshot>,
     /// Bytes that were reported to the bucket, and bytes of the open checkpoint at which it is told
@@ -173,6 +175,7 @@ impl CheckpointManager {
             has_idle_stream: false,
             held_from: None,
             open_has_pending: false,
+            pending: 0,
             incomplete: None,
             reported_bytes: 0,
             report_from: 0,
@@ -228,7 +231,7 @@ impl CheckpointManager {
     pub fn own_bytes(&self) -> usize {
         let closed = self.closed_held;
         debug_assert!(
-            closed.orphan_bytes == 0 || closed.slot_bytes > 0 || self.held_from.is_some(),
+            closed.orphan_bytes == 0 || closed.slot_bytes > 0 || self.pending > 0,
             "an orphan is in a checkpoint"
         );
         closed.slot_bytes + closed.orphan_bytes + self.open.slots.bytes()

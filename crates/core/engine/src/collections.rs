@@ -108,11 +108,11 @@ impl BucketManifest {
         id == CollectionId::DEFAULT || self.position(id).is_some()
     }
 
-    /// True when records of the collection are stored: documents while it exists, and system
-    /// events.
+    /// True when records of the collection are stored: documents while it exists, system events,
+    /// and prepares.
     #[inline]
     pub(crate) fn keeps(&self, id: CollectionId) -> bool {
-        id == CollectionId::SYSTEM || self.contains(id)
+        id == CollectionId::SYSTEM || id == CollectionId::PREPARES || self.contains(id)
     }
 
     /// True when there was a collection with this id and there never will be again. One that is

@@ -25,7 +25,7 @@ use crate::flusher_signal::FlusherSignals;
 use crate::memory::Memory;
 use crate::tasks::Tasks;
 use crate::timings::BucketTimings;
-use crate::vbucket::{Context, VBucket};
+use crate::vbucket::{Context, VBucket, WriteVisibility};
 
 use ownership_changes::OwnershipChanges;
 
@@ -118,7 +118,7 @@ impl Core {
             memory: &self.memory,
             compression: &self.compression,
             max_ttl_s: &self.max_ttl_s,
-            is_pending: false,
+            visibility: WriteVisibility::AtOnce,
         }
     }
 

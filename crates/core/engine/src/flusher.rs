@@ -29,7 +29,7 @@ use crate::limits::{
 use crate::prefetch::load_line;
 use crate::record;
 use crate::tasks::{StepClock, Task, elapsed_us};
-use crate::vbucket::{FlushRead, VBucket};
+use crate::vbucket::{FlushRead, PrepareLog, VBucket};
 
 /// Items after the one whose header is read of which the header is being loaded.
 const ITEMS_AHEAD: usize = 8;
@@ -61,7 +61,9 @@ impl FlushReport {
 struct Reading<'a> {
     vbucket: &'a VBucket,
     batch: CursorBatch,
+    /// At the end of the batch, without prepares.
     state: VbucketState,
+    prepares: PrepareLog,
     incarnation: u64,
 }
 
@@ -208,6 +210,8 @@ impl<'a> Step<'a> {
         for (reading, newest) in readings.into_iter().zip(newest) {
             core.timings().flushed(reading.batch.items(), committed);
             reading.vbucket.flushed(reading.batch, reading.incarnation, newest);
+            // A level may have waited for this store.
+            reading.vbucket.complete_prepares(&core.context(committed));
             // There is space in the queue: writes that it refused are taken again at once.
             reading.vbucket.report_memory(&core.context(committed));
             let after = clock();
@@ -289,7 +293,7 @@ impl<'a> Step<'a> {
             let Some(read) = vbucket.read_for_flush(limits) else {
                 continue;
             };
-            let FlushRead { batch, state, incarnation } = read;
+            let FlushRead { batch, state, prepares, incarnation } = read;
             assert!(batch.end >= batch.from, "a read goes forward");
             assert_eq!(
                 state.high_seqno, batch.end,
@@ -302,7 +306,7 @@ impl<'a> Step<'a> {
                 vbucket.mark_dirty(core.signals());
                 with_more.push(position);
             }
-            readings.push(Reading { vbucket, batch, state, incarnation });
+            readings.push(Reading { vbucket, batch, state, prepares, incarnation });
         }
         // Only now, so that a vbucket is in a commit once.
         assert!(with_more.len() <= readings.len(), "a vbucket is in a commit once");
@@ -350,6 +354,8 @@ impl<'a> Reading<'a> {
         for run in self.batch.runs(CHECKPOINT_ITEMS_MAX, CHECKPOINT_BYTES_MAX) {
             let items = run.newest_items();
             let mut records = Vec::with_capacity(items.len());
+            let mut state = self.state.clone().complete_at(run.end());
+            state = self.prepares.describe(state, run.end());
             for (index, item) in items.iter().enumerate() {
                 if let Some(ahead) = items.get(index + ITEMS_AHEAD) {
                     load_line(ahead.address());
@@ -363,7 +369,11 @@ impl<'a> Reading<'a> {
                     }
                     _ => last = Some((collection, note(&mut newest, collection, record.seqno))),
                 }
-                if manifest.keeps(collection) {
+                // A prepare whose outcome is in the same run, or before it, is not needed.
+                let is_completed = collection == CollectionId::PREPARES
+                    && !record.deleted
+                    && record.seqno <= state.high_completed_seqno;
+                if manifest.keeps(collection) && !is_completed {
                     records.push(record);
                 }
             }
@@ -373,7 +383,6 @@ impl<'a> Reading<'a> {
                 "a batch is in seqno order"
             );
             end = run.end();
-            let mut state = self.state.clone().complete_at(run.end());
             if let Some(incomplete) =
                 run.incomplete().filter(|_| state.phase == VbucketPhase::Replica)
             {

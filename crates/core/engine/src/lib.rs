@@ -56,6 +56,7 @@ mod outcome;
 mod persistence;
 #[allow(unsafe_code, reason = "the prefetch instruction; invariant in prefetch.rs")]
 mod prefetch;
+mod prepare;
 mod reader_memory;
 mod record;
 #[cfg(test)]
@@ -109,6 +110,6 @@ pub use tombstone_purge::PurgeReport;
 pub use vbucket::{
     ApplyError, CollectionStats, Context, CopyStanding, CurrentVersion, KeyStats, NextVersion,
     ReplicaPosition, ReplicatedDocument, SnapshotChanges, Stamp, VBucket, VbucketStats,
-    VersionFields, WalkCursor, counter_value,
+    VersionFields, WalkCursor, WriteQuorum, WriteVisibility, counter_value,
 };
 pub use warmup::{WarmupState, WarmupStats, WarmupStep};

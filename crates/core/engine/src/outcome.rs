@@ -24,8 +24,11 @@ pub enum OperationRejection {
     NeedsFetch,
     /// The document is locked, and the request does not name the CAS of the lock.
     Locked,
-    /// A write of the key waits for the store. Until that is decided no other write is done.
+    /// A durable write of the key is under way. Until that is decided no other write is done.
     DurableWriteInProgress,
+    /// This copy was promoted, and durable writes that its predecessor may have shown are being
+    /// committed again.
+    Recommitting,
 }
 
 /// Identity of a change that was made.

@@ -64,6 +64,26 @@ impl Waiters {
         self.finish(|_| true, PersistOutcome::Failed);
     }
 
+    /// Tells the waiters for exactly these seqnos, which ascend, how each ended.
+    pub(crate) fn decided(&self, outcomes: &[(Seqno, PersistOutcome)]) {
+        debug_assert!(
+            outcomes.is_sorted_by_key(|(at, _)| *at),
+            "outcomes have the order of seqnos"
+        );
+        let of = |waiter: &Waiter| outcomes.binary_search_by_key(&waiter.seqno, |(at, _)| *at);
+        let mut waiters = self.0.lock();
+        if waiters.is_empty() {
+            return;
+        }
+        let over: Vec<Waiter> = waiters.extract_if(.., |waiter| of(waiter).is_ok()).collect();
+        drop(waiters);
+        for waiter in over {
+            if let Some((_, outcome)) = of(&waiter).ok().and_then(|at| outcomes.get(at)) {
+                waiter.sink.persisted(waiter.token, *outcome);
+            }
+        }
+    }
+
     fn finish(&self, done: impl Fn(&Waiter) -> bool, outcome: PersistOutcome) {
         let mut waiters = self.0.lock();
         if waiters.is_empty() {

@@ -54,6 +54,8 @@ mod operations;
 mod owning;
 mod paging;
 mod pending;
+mod prepare_log;
+mod preparing;
 mod reading;
 mod removing;
 mod replica;
@@ -64,10 +66,11 @@ mod stats;
 mod streaming;
 mod table;
 mod with_meta;
+mod write_quorum;
 mod writing;
 
 pub use collection_figures::CollectionStats;
-pub use context::Context;
+pub use context::{Context, WriteVisibility};
 pub use copy_epochs::CopyStanding;
 use copy_state::{copy_state_of, incomplete_of};
 use event_list::EventList;
@@ -79,6 +82,8 @@ pub use next_version::{CurrentVersion, NextVersion, Stamp, VersionFields};
 pub use operations::counter_value;
 pub(crate) use operations::store_fields;
 pub(crate) use paging::{Densify, Sweep, SweepReport};
+pub(crate) use prepare_log::PrepareLog;
+pub(crate) use preparing::OwnedPrepare;
 pub(crate) use replica::Promotion;
 pub use replica::{ApplyError, ReplicaPosition, ReplicatedDocument, SnapshotChanges};
 use shared_table::SharedTable;
@@ -86,6 +91,8 @@ pub(crate) use stats::HistoryEnds;
 pub use stats::{KeyStats, VbucketStats};
 pub(crate) use streaming::{StreamCursor, StreamRead};
 use table::VbucketTable;
+use write_quorum::CopyAcknowledgements;
+pub use write_quorum::WriteQuorum;
 
 /// Phase values beyond [`VbucketPhase`]: the documents of an active vbucket are still being loaded.
 const LOADING: u8 = 0;
@@ -99,11 +106,14 @@ const RETIRING: u8 = u8::MAX - 2;
 const REPLICA_LOADING: u8 = u8::MAX - 3;
 /// Active for the copies that follow it; clients are sent to another node already.
 const HANDING_OVER: u8 = u8::MAX - 4;
+/// Active for the copies that follow it; clients wait until the durable writes are committed that
+/// an earlier active may have shown.
+const RECOMMITTING: u8 = u8::MAX - 5;
 /// A copy of another node's vbucket.
 const REPLICA: u8 = VbucketPhase::Replica as u8;
 // Phases of the store's states and those of memory differ.
 const _: () = assert!(LOADING != VbucketPhase::Active as u8 && LOADING != VbucketPhase::Dead as u8);
-const _: () = assert!((VbucketPhase::Dead as u8) < HANDING_OVER);
+const _: () = assert!((VbucketPhase::Dead as u8) < RECOMMITTING);
 
 /// One partition of a bucket.
 pub struct VBucket {
@@ -135,8 +145,13 @@ pub struct VBucket {
     drained: AtomicU64,
     expired: AtomicU64,
     waiters: Waiters,
-    /// A write waits for the store before it becomes visible. Changes under the table's lock.
+    /// Wait for the outcome of a prepare, and not for the store.
+    commit_waiters: Waiters,
+    /// A write is not visible yet. Changes under the table's lock.
     has_pending: AtomicBool,
+    /// Of an active copy. Never held while table or queue are being locked by its holder, except
+    /// in the order table, this, queue.
+    durability: Mutex<CopyAcknowledgements>,
 }
 
 // The lock is the first byte and the manager follows, aligned.
@@ -185,7 +200,9 @@ impl VBucket {
             drained: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             waiters: Waiters::default(),
+            commit_waiters: Waiters::default(),
             has_pending: AtomicBool::new(false),
+            durability: Mutex::default(),
         }
     }
 
@@ -234,6 +251,16 @@ impl VBucket {
         &self.waiters
     }
 
+    pub(crate) fn commit_waiters(&self) -> &Waiters {
+        &self.commit_waiters
+    }
+
+    /// Ends every wait for a write: its outcome is not known here.
+    pub(crate) fn fail_waits(&self) {
+        self.waiters.fail_all();
+        self.commit_waiters.fail_all();
+    }
+
     /// Forgets every document and every history before; seqno and CAS continue. The new history
     /// begins with `events`. Returns the state to persist, in which these are not yet.
     pub(crate) fn clear(
@@ -264,6 +291,7 @@ impl VBucket {
         drop((dropped, pending));
         self.settle(expelled);
         streams.iter().for_each(StreamWaker::wake);
+        self.commit_waiters.fail_all();
         self.persisted_seqno.store(state.high_seqno.0, Ordering::Release);
         self.mark_dirty(context.signals);
         state

@@ -34,6 +34,15 @@ pub struct VbUuid(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CopiesEpoch(pub u64);
 
+/// One copy of a vbucket. A node whose disk was wiped has another copy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CopyId {
+    /// Number of the node's disk.
+    pub node: u16,
+    /// Chosen when the copy is created.
+    pub copy: u64,
+}
+
 impl CopiesEpoch {
     /// The epoch after this one.
     pub fn next(self) -> CopiesEpoch {
@@ -51,6 +60,9 @@ impl CollectionId {
     /// Where a vbucket keeps its system events. The protocol reserves the id: no client reaches
     /// it, and no collection ever gets it.
     pub const SYSTEM: CollectionId = CollectionId(1);
+    /// Where a vbucket keeps durable writes that its copies have not committed. Reserved like
+    /// [`CollectionId::SYSTEM`].
+    pub const PREPARES: CollectionId = CollectionId(2);
 }
 
 /// Numeric id of a scope. 0 is the default scope, 1 to 7 are reserved.

@@ -17,19 +17,19 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
-const BUCKET: &str = "copied";
-const VBUCKETS: usize = 16;
+pub(crate) const BUCKET: &str = "copied";
+pub(crate) const VBUCKETS: usize = 16;
 /// Seconds of a lease: little, and enough for a machine that is busy.
 const LEASE_S: u64 = 4;
 
-struct Cluster {
+pub(crate) struct Cluster {
     etcd: EtcdServer,
     directory: TempDir,
-    nodes: Vec<ServerProcess>,
+    pub(crate) nodes: Vec<ServerProcess>,
 }
 
 impl Cluster {
-    fn start() -> Option<Cluster> {
+    pub(crate) fn start() -> Option<Cluster> {
         let etcd = EtcdServer::start_for_test()?;
         let directory = tempfile::tempdir().unwrap();
         let mut secret = std::fs::OpenOptions::new();
@@ -61,7 +61,7 @@ impl Cluster {
     }
 
     /// Creates the bucket on the first node, once all three form a cluster.
-    fn create(&self, replicas: usize) {
+    pub(crate) fn create(&self, replicas: usize) {
         let is_formed = || {
             let services = self.http(0).get("/pools/default/nodeServices").ok()?.json().ok()?;
             (services["nodesExt"].as_array()?.len() == 3).then_some(())
@@ -79,19 +79,21 @@ impl Cluster {
     }
 
     #[track_caller]
-    fn wait<T>(&self, what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn wait<T>(&self, what: &str, condition: impl FnMut() -> Option<T>) -> T {
         match poll_until(PATIENCE, condition) {
             Some(done) => done,
-            None => {
-                let outputs: Vec<String> = self.nodes.iter().map(ServerProcess::output).collect();
-                panic!("in vain: {what}\n{}", outputs.join("\n---\n"))
-            }
+            None => panic!("in vain: {what}\n{}", self.outputs()),
         }
+    }
+
+    pub(crate) fn outputs(&self) -> String {
+        let outputs: Vec<String> = self.nodes.iter().map(ServerProcess::output).collect();
+        outputs.join("\n---\n")
     }
 
     /// Ports of each vbucket's copies as a node shows them, if each has an active one and all of
     /// its replicas.
-    fn chains(&self, at: usize) -> Option<Vec<Vec<u16>>> {
+    pub(crate) fn chains(&self, at: usize) -> Option<Vec<Vec<u16>>> {
         let map = self.map(at)?;
         let ports: Vec<u16> = map["serverList"]
             .as_array()?
@@ -113,7 +115,7 @@ impl Cluster {
 
     /// Waits until every vbucket has its copies and all are equal.
     #[track_caller]
-    fn wait_for_copies(&self, replicas: usize) {
+    pub(crate) fn wait_for_copies(&self, replicas: usize) {
         self.wait("all copies are equal", || {
             let chains = self.chains(0)?;
             let seqnos: BTreeMap<u16, BTreeMap<String, String>> = self
@@ -132,7 +134,7 @@ impl Cluster {
         });
     }
 
-    async fn client(&self, at: &[usize]) -> Client {
+    pub(crate) async fn client(&self, at: &[usize]) -> Client {
         let place = |at: &usize| KvNode::new("127.0.0.1".to_owned(), self.nodes[*at].port());
         let mut options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, BUCKET)
             .node(&place(&at[0]))

@@ -23,6 +23,7 @@ mod dcp_memory;
 mod disk_full;
 mod documents;
 mod durability;
+mod durable_copies;
 mod event_memory;
 mod fixture;
 mod flush_replays;

@@ -22,7 +22,7 @@ pub(crate) mod tasks;
 use std::error::Error;
 
 use oribi_replication::copies::CopiesEpoch;
-pub use oribi_replication::copies::CopiesRecord;
+pub use oribi_replication::copies::{CopiesRecord, CopyId};
 pub use oribi_replication::election::PromiseReport;
 use oribi_types::Vbid;
 
@@ -75,7 +75,7 @@ pub trait VbucketCopies: Send + Sync {
     /// Serves clients, if the copy has begun `epoch`. Does not block.
     fn start_serving(&self, vbid: Vbid, epoch: CopiesEpoch);
 
-    /// Follows the active copy of the record, which `source` has.
+    /// Follows, as this copy, the active copy of the record, which the node has.
     ///
     /// # Errors
     /// An error of the store, or the copy has promised a later epoch.
@@ -83,7 +83,7 @@ pub trait VbucketCopies: Send + Sync {
         &self,
         vbid: Vbid,
         record: &CopiesRecord,
-        source: &TopologyNode,
+        source: (CopyId, &TopologyNode),
     ) -> Result<(), CopyFailure>;
 
     /// The epoch in which a vbucket serves clients here.

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
+use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
 use oribi_types::Vbid;
 use tokio::task::JoinHandle;
 
@@ -48,7 +48,8 @@ struct CopyWork {
     vbid: Vbid,
     action: RoleAction,
     record: CopiesRecord,
-    source: Option<TopologyNode>,
+    /// Of a replica: which copy it is, and the node to follow.
+    source: Option<(CopyId, TopologyNode)>,
 }
 
 impl Agent {
@@ -338,8 +339,9 @@ impl Agent {
                     (RoleAction::TakeKey, Some(entry)) => taken.push((vbid, entry)),
                     (action, Some(entry)) => {
                         let record = entry.record.clone();
+                        let own = record.all().into_iter().find(|copy| Some(copy.node) == node);
                         let source =
-                            active.and_then(|name| Some(view.nodes.get(name)?.named(name)));
+                            active.and_then(|name| Some((own?, view.nodes.get(name)?.named(name))));
                         work.push(CopyWork { vbid, action, record, source });
                     }
                     (_, None) => {}
@@ -439,7 +441,7 @@ fn do_work(
             Ok(())
         }
         RoleAction::Replicate => match &work.source {
-            Some(source) => copies.replicate(vbid, record, source),
+            Some((own, source)) => copies.replicate(vbid, record, (*own, source)),
             None => Ok(()),
         },
         RoleAction::Remove => copies.remove(vbid),

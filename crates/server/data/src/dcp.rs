@@ -554,7 +554,7 @@ pub fn may_stream(
     }
     let manifest = bucket.bucket().manifest();
     let held = match filter {
-        StreamFilter::All => rights.everywhere(),
+        StreamFilter::All | StreamFilter::Replica => rights.everywhere(),
         StreamFilter::Default => rights.within(CollectionId::DEFAULT, manifest),
         StreamFilter::Scope(id) => {
             let scope = manifest.scopes().iter().find(|scope| scope.id == *id);

@@ -290,6 +290,7 @@ fn check(req: &mut Request<'_>, rule: &Rule) -> Result<(), RuleRejection> {
     }
     if req.frame.header.magic == Magic::AltClientRequest {
         req.infos = decode_infos(req, rule)?;
+        req.visibility = durable::visibility(req);
     }
     Ok(())
 }

@@ -3,16 +3,8 @@
 //! Invariant: any write quorum of a record meets any set of promises that decides its successor.
 //! While a record is joint, this holds in both sets, so one of them can be left.
 
-pub use oribi_types::CopiesEpoch;
 use oribi_types::Seqno;
-
-/// One copy of a vbucket. A node whose disk was wiped has another copy.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CopyId {
-    pub node: u16,
-    /// Chosen when the copy is created.
-    pub copy: u64,
-}
+pub use oribi_types::{CopiesEpoch, CopyId};
 
 /// The copies of a vbucket in one epoch.
 #[derive(Clone, PartialEq, Eq, Debug)]

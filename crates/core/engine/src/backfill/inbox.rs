@@ -23,6 +23,8 @@ pub(crate) struct BackfillSnapshot {
     pub(crate) default_end: Seqno,
     /// Tombstones up to here may be missing.
     pub(crate) purge_seqno: Seqno,
+    /// Prepares up to here are completed inside of it.
+    pub(crate) high_completed: Seqno,
 }
 
 /// Collections of which a stream wants to see anything at all.

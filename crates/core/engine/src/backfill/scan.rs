@@ -108,6 +108,8 @@ impl Scan<'_> {
     /// False when a commit came in between, so that nothing was shown.
     fn show_store(self, start: Seqno, begun: &mut dyn FnMut()) -> Result<bool, StoreError> {
         let range = SeqnoRange::seqnos(Seqno(start.0 + 1), Seqno(u64::MAX));
+        // Before the scan begins: later completions are not inside of it.
+        let high_completed = self.vbucket.stored_completed_seqno();
         let mut scan = self.core.store().begin_scan(self.vbucket.id(), range)?;
         let moment = scan.snapshot();
         let Some(default_end) = self.default_end(moment.high_seqno) else { return Ok(false) };
@@ -121,7 +123,8 @@ impl Scan<'_> {
         begun();
         let end = moment.high_seqno;
         debug_assert!(default_end <= end, "a collection is a part of the snapshot");
-        self.begin(BackfillSnapshot { end, default_end, purge_seqno: moment.purge_seqno });
+        let purge_seqno = moment.purge_seqno;
+        self.begin(BackfillSnapshot { end, default_end, purge_seqno, high_completed });
         let shown = RefCell::new(self);
         scan.resume(&mut |bytes| shown.borrow_mut().reserve(bytes), &mut |record| {
             let mut shown = shown.borrow_mut();
@@ -306,6 +309,7 @@ impl Scan<'_> {
             end: shown.end,
             default_end: shown.default_end,
             purge_seqno: self.vbucket.purge_seqno(),
+            high_completed: Seqno(0),
         });
         let account = self.core.memory().streams_account();
         let bytes_max = self.bounds.chunk_bytes as usize;

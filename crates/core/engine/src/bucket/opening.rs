@@ -3,12 +3,13 @@
 //! Owns: what the bucket reads from the store first, and which vbuckets begin a new history.
 //! Invariant: the state of a vbucket is durable before the first write to it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use oribi_storage::{FailoverEntry, KvStore, VbBatch, VbucketPhase, VbucketState};
+use oribi_storage::{FailoverEntry, KvStore, StoreError, VbBatch, VbucketPhase, VbucketState};
 use oribi_types::policy::Storage;
-use oribi_types::{CopiesEpoch, Seqno, VbUuid, Vbid};
+use oribi_types::{CollectionId, CopiesEpoch, DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use super::Bucket;
@@ -24,7 +25,7 @@ use crate::hash_table::HashSeed;
 use crate::item_pager::ItemPager;
 use crate::tasks::Task;
 use crate::tombstone_purge::TombstonePurger;
-use crate::vbucket::{VBucket, push_history};
+use crate::vbucket::{OwnedPrepare, VBucket, push_history};
 use crate::warmup::Warmup;
 
 impl Bucket {
@@ -84,6 +85,11 @@ impl Bucket {
             })
             .collect();
         assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "every vbucket has a state");
+        for (vbucket, state) in vbuckets.iter().zip(&states) {
+            if state.high_prepared_seqno > state.high_completed_seqno {
+                vbucket.hold_stored(state, &stored_prepares(store.as_ref(), vbucket.id())?);
+            }
+        }
         let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
         let flush_interval_ms = AtomicU64::new(config.flush_interval_ms);
         let flush_enabled = AtomicBool::new(config.flush_enabled);
@@ -114,6 +120,18 @@ impl Bucket {
     pub(super) fn new_uuid(&self) -> VbUuid {
         vb_uuid(&mut *self.entropy.lock())
     }
+}
+
+/// The prepares that the store has of a vbucket, completed ones among them, in order of seqno.
+fn stored_prepares(store: &dyn KvStore, vbid: Vbid) -> Result<Vec<OwnedPrepare>, StoreError> {
+    let mut prepares = Vec::new();
+    let from = DocKey { collection: CollectionId::PREPARES, key: &[] };
+    store.scan_collection(vbid, from, &mut |_| ControlFlow::Continue(()), &mut |record| {
+        prepares.extend(OwnedPrepare::of(&record));
+        ControlFlow::Continue(())
+    })?;
+    prepares.sort_unstable_by_key(OwnedPrepare::seqno);
+    Ok(prepares)
 }
 
 /// States of all vbuckets in order of id. New and changed states are durable when this returns.

@@ -33,15 +33,29 @@ impl CheckpointManager {
         queued.item
     }
 
+    /// Takes a prepare that is completed out of the open checkpoint; a closed one keeps it, and
+    /// counts it from here on. `is_sparse` is true for the queue of a replica.
+    pub(crate) fn complete_prepare(&mut self, seqno: Seqno, is_sparse: bool) -> Option<ItemRef> {
+        assert!(seqno.0 <= self.high_seqno, "a prepare was queued");
+        if seqno.0 < self.open.start {
+            self.orphan(seqno.0);
+            return None;
+        }
+        if is_sparse { self.open.take_sparse(seqno) } else { self.open.take(seqno) }
+    }
+
     /// The queue alone holds the block of a pending version.
     pub(crate) fn pending_added(&mut self, bytes: usize) {
         self.closed_held.orphan_bytes += bytes;
+        self.pending += 1;
     }
 
     /// The version was committed or given up.
     pub(crate) fn pending_removed(&mut self, bytes: usize) {
         assert!(self.closed_held.orphan_bytes >= bytes, "a pending version was counted");
+        assert!(self.pending > 0, "a pending version leaves once");
         self.closed_held.orphan_bytes -= bytes;
+        self.pending -= 1;
     }
 
     /// A committed version has taken the place of this one in the hash table.

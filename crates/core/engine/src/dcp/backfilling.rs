@@ -4,7 +4,7 @@
 //! the stream behind or fails: it asks again from where it stands. The marker goes out with the
 //! first change that the filter shows, so a snapshot that shows nothing is not announced.
 
-use oribi_types::Seqno;
+use oribi_types::{CollectionId, Seqno};
 
 use super::VbucketDcpStream;
 use super::filter::Visibility;
@@ -86,12 +86,18 @@ impl VbucketDcpStream {
         let manifest = self.bucket.core().collections().in_force().load();
         self.filter.adopt(&manifest);
         let StreamSource::Backfill(reading) = &mut self.source else { return StreamTurn::Again };
+        let high_completed = reading.snapshot.map_or(Seqno(0), |snapshot| snapshot.high_completed);
         let BackfillReader { chunk: Some(chunk), at, .. } = reading else {
             return StreamTurn::Again;
         };
         while let Some(record) = chunk.record(*at) {
             let is_dropped = manifest.has_dropped(record.key.collection);
-            if record.seqno > self.read_to && !is_dropped {
+            // The store keeps prepares that are completed; a copy must not take them for open. One
+            // that is completed behind the snapshot is a part of it.
+            let is_completed = record.key.collection == CollectionId::PREPARES
+                && !record.deleted
+                && record.seqno <= high_completed;
+            if record.seqno > self.read_to && !is_dropped && !is_completed {
                 match self.filter.pass(&record) {
                     Visibility::No => {}
                     shown => {

@@ -57,7 +57,8 @@ impl FilterState {
     pub(super) fn new(filter: &StreamFilter, manifest: &BucketManifest) -> FilterState {
         match filter {
             StreamFilter::Default => FilterState::Default,
-            StreamFilter::All => FilterState::All { gone: Vec::new() },
+            StreamFilter::All => FilterState::All { gone: vec![CollectionId::PREPARES] },
+            StreamFilter::Replica => FilterState::All { gone: Vec::new() },
             StreamFilter::Scope(scope) => {
                 let (collections, gone) = (Vec::new(), Vec::new());
                 let mut filter =

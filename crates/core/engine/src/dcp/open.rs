@@ -84,7 +84,7 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening
 
 fn check_filter(filter: &StreamFilter, manifest: &BucketManifest) -> Result<(), StreamOpenError> {
     match filter {
-        StreamFilter::Default | StreamFilter::All => Ok(()),
+        StreamFilter::Default | StreamFilter::All | StreamFilter::Replica => Ok(()),
         StreamFilter::Scope(scope) => {
             let is_known = manifest.scopes().iter().any(|known| known.id == *scope);
             is_known.then_some(()).ok_or(StreamOpenError::UnknownScope)
@@ -129,6 +129,9 @@ fn last_seqno(core: &Core, request: &StreamRequest, vbucket: &VBucket, visible: 
 fn filtered_high_seqno(filter: &StreamFilter, vbucket: &VBucket) -> Option<Seqno> {
     match filter {
         StreamFilter::Collections(ids) => Some(vbucket.collections_high_seqno(ids)),
-        StreamFilter::All | StreamFilter::Default | StreamFilter::Scope(_) => None,
+        StreamFilter::All
+        | StreamFilter::Replica
+        | StreamFilter::Default
+        | StreamFilter::Scope(_) => None,
     }
 }

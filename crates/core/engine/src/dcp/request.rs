@@ -45,6 +45,8 @@ pub enum StreamFilter {
     /// Documents of the default collection without events, for readers that know no collections.
     Default,
     All,
+    /// As `All`, with prepares: for a copy on another node.
+    Replica,
     /// A scope, its events, and its collections, those of the future included.
     Scope(ScopeId),
     /// Some collections and their events.

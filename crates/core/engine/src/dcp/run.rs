@@ -171,6 +171,7 @@ impl VbucketDcpStream {
         // Seqnos ascend, so one look decides about records of one collection.
         let shows_all = chunk.collection().is_some_and(|collection| {
             collection != CollectionId::SYSTEM
+                && collection != CollectionId::PREPARES
                 && !manifest.has_dropped(collection)
                 && self.filter.shows_all_of(collection)
                 && is_behind(*at)
@@ -179,6 +180,7 @@ impl VbucketDcpStream {
             chunk.record(*index).is_some_and(|record| {
                 record.seqno > self.read_to
                     && is_document(&record)
+                    && record.key.collection != CollectionId::PREPARES
                     && !manifest.has_dropped(record.key.collection)
                     && self.filter.shows(&record)
             })

@@ -17,7 +17,7 @@ use crate::outcome::{
     LockOutcome, MetaOutcome, MutationOutcome, OperationRejection, SharedOutcome, StoreCondition,
     StoreRequest, UnlockOutcome, WithMetaMode, WithMetaRequest,
 };
-use crate::vbucket::{Context, VBucket};
+use crate::vbucket::{Context, VBucket, WriteVisibility};
 
 /// Which version a request names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -263,7 +263,11 @@ impl ModelOperation {
         (now, is_pending): (Timestamp, bool),
     ) -> OperationAnswer {
         let vbucket = bucket.vbucket(key.vbid).expect("a vbucket of the map");
-        let (context, doc_key) = (&bucket.context(now).pending(is_pending), key.doc_key());
+        let visibility = match is_pending {
+            true => WriteVisibility::WhenStored,
+            false => WriteVisibility::AtOnce,
+        };
+        let (context, doc_key) = (&bucket.context(now).visible(visibility), key.doc_key());
         let cas_of = |named: NamedCas| match named {
             NamedCas::Any => Cas(0),
             NamedCas::Current => current.unwrap_or_default(),

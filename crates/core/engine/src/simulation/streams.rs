@@ -80,7 +80,7 @@ fn shows(filter: &StreamFilter, key: &ModelKey) -> bool {
         return shows_event(filter, &key.name);
     }
     match filter {
-        StreamFilter::All => true,
+        StreamFilter::All | StreamFilter::Replica => true,
         StreamFilter::Default => collection == CollectionId::DEFAULT,
         StreamFilter::Scope(_) => collection != CollectionId::DEFAULT,
         StreamFilter::Collections(ids) => ids.contains(&collection),
@@ -91,7 +91,7 @@ fn shows(filter: &StreamFilter, key: &ModelKey) -> bool {
 fn shows_event(filter: &StreamFilter, name: &[u8]) -> bool {
     let is_of = |letter: char, id: u32| name == format!("{letter}{id:08x}").as_bytes();
     match filter {
-        StreamFilter::All => true,
+        StreamFilter::All | StreamFilter::Replica => true,
         StreamFilter::Default => false,
         StreamFilter::Scope(scope) => name.starts_with(b"c") || is_of('s', scope.0),
         StreamFilter::Collections(ids) => ids.iter().any(|id| is_of('c', id.0)),

@@ -11,18 +11,19 @@ use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno};
 
 use super::VBucket;
 use super::context::Context;
-use super::pending::{PENDING_BYTES, PendingWrites};
+use super::pending::{PENDING_BYTES, PendingWrite, PendingWrites};
 use super::shared_table::TableGuard;
 use crate::checkpoint::{CheckpointManager, StreamWaker};
 use crate::hash_table::{GroupMemory, KeyHash};
 use crate::item::{ItemRef, NewItem};
 use crate::outcome::{AppliedMutation, OperationRejection};
+use crate::persistence::PersistOutcome;
 
 /// Commits under one hold of the table's lock.
-const COMMITS_PER_SLICE: usize = 128;
+pub(super) const COMMITS_PER_SLICE: usize = 128;
 
 /// Blocks that a commit displaced, to be dropped after the locks are released.
-pub(super) type CommitGarbage = (Option<ItemRef>, Vec<GroupMemory>);
+pub(super) type CommitGarbage = (Option<ItemRef>, Vec<GroupMemory>, Option<ItemRef>);
 
 impl VBucket {
     /// Queues a version and holds it until the store has it. `previous` is the seqno of the version
@@ -52,7 +53,7 @@ impl VBucket {
             // Persisted with the state of the batch, which may be read before the commit.
             table.raise_max_deleted_rev(rev_seqno);
         }
-        table.pending.hold(hash, item);
+        table.pending.hold(hash, PendingWrite { item, prepare: None });
         let change = table.unreported(queue_bytes, report_bytes);
         drop(table);
         if let Some(bytes) = change {
@@ -98,13 +99,13 @@ impl VBucket {
                 }
                 let hash = |item: &ItemRef| self.table.seed().hash(item.key());
                 while garbage.len() < COMMITS_PER_SLICE
-                    && let Some(item) = table.pending.take_oldest(end, hash)
+                    && let Some(pending) = table.pending.take_oldest(end, hash)
                 {
-                    garbage.push(self.commit(&mut table, &mut queue, item));
+                    garbage.push(self.commit(&mut table, &mut queue, pending));
                 }
                 is_last = garbage.len() < COMMITS_PER_SLICE;
                 debug_assert!(
-                    !is_last || table.pending.lowest().is_none_or(|lowest| lowest > end),
+                    !is_last || table.pending.lowest_held().is_none_or(|lowest| lowest > end),
                     "each flushed version is committed"
                 );
                 self.released(&table, &mut queue)
@@ -120,8 +121,8 @@ impl VBucket {
         hash: KeyHash,
     ) -> (CommitGarbage, Vec<StreamWaker>) {
         let mut queue = self.queue.lock();
-        let item = table.pending.take(hash).expect("the caller has found it");
-        let garbage = self.commit(table, &mut queue, item);
+        let pending = table.pending.take(hash).expect("the caller has found it");
+        let garbage = self.commit(table, &mut queue, pending);
         let streams = self.released(table, &mut queue);
         (garbage, streams)
     }
@@ -130,9 +131,11 @@ impl VBucket {
         &self,
         table: &mut TableGuard<'_>,
         queue: &mut CheckpointManager,
-        item: ItemRef,
+        pending: PendingWrite,
     ) -> CommitGarbage {
-        queue.pending_removed(item.block_bytes() + PENDING_BYTES);
+        debug_assert!(pending.prepare.is_none(), "a commit of a prepare has its own seqno");
+        queue.pending_removed(pending.counted_bytes());
+        let item = pending.item;
         let hash = self.table.seed().hash(item.key());
         let seqno = item.seqno();
         let replaced = table.commit(hash, item);
@@ -145,7 +148,7 @@ impl VBucket {
             queue.released(replaced.seqno());
         }
         table.show();
-        (replaced, table.index.take_retired())
+        (replaced, table.index.take_retired(), None)
     }
 
     /// After versions were committed or given up. Returns the streams that have more to read.
@@ -154,9 +157,9 @@ impl VBucket {
         table: &TableGuard<'_>,
         queue: &mut CheckpointManager,
     ) -> Vec<StreamWaker> {
-        queue.hold_from(table.pending.lowest());
+        queue.hold_from(table.pending.lowest_held());
         debug_assert!(
-            table.pending.lowest().is_none_or(|lowest| queue.readable_seqno() < lowest),
+            table.pending.lowest_held().is_none_or(|lowest| queue.readable_seqno() < lowest),
             "streams stop in front of a pending version"
         );
         self.has_pending.store(!table.pending.is_empty(), Ordering::Release);
@@ -169,25 +172,33 @@ impl VBucket {
         if !self.has_pending.load(Ordering::Acquire) {
             return;
         }
-        let mut dropped = Vec::new();
+        let (mut dropped, mut closed, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
         let streams = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
             let hash = |item: &ItemRef| self.table.seed().hash(item.key());
             let gone: Vec<KeyHash> = table.pending.of_dropped(&keep).map(hash).collect();
             for hash in gone {
-                let Some(item) = table.pending.take(hash) else { continue };
+                let Some(pending) = table.pending.take(hash) else { continue };
                 debug_assert!(
-                    !keep(item.key().collection),
+                    !keep(pending.item.key().collection),
                     "only writes of dropped collections leave"
                 );
-                queue.pending_removed(item.block_bytes() + PENDING_BYTES);
-                queue.orphaned(&item);
-                dropped.push(item);
+                if pending.prepare.is_some() {
+                    given_up.push((pending.item.seqno(), PersistOutcome::Failed));
+                    let at = Seqno(queue.high_seqno().0.max(pending.item.seqno().0 + 1));
+                    closed.push(self.close_prepare(&mut table, &mut queue, pending, at));
+                    continue;
+                }
+                queue.pending_removed(pending.counted_bytes());
+                queue.orphaned(&pending.item);
+                dropped.push(pending);
             }
+            self.end_recommitting(&table);
             self.released(&table, &mut queue)
         };
-        drop(dropped);
+        drop((dropped, closed));
+        self.commit_waiters.decided(&given_up);
         streams.iter().for_each(StreamWaker::wake);
     }
 
@@ -198,8 +209,8 @@ impl VBucket {
         queue: &mut CheckpointManager,
     ) -> PendingWrites {
         let pending = std::mem::take(&mut table.pending);
-        for item in pending.iter() {
-            queue.pending_removed(item.block_bytes() + PENDING_BYTES);
+        for write in pending.iter() {
+            queue.pending_removed(write.counted_bytes());
         }
         queue.hold_from(None);
         self.has_pending.store(false, Ordering::Release);

@@ -7,13 +7,23 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
-use oribi_types::{CollectionId, Timestamp};
+use oribi_types::{CollectionId, DurabilityLevel, Timestamp};
 
 use crate::collections::BucketManifest;
 use crate::compression::CompressionSwitch;
 use crate::expiry;
 use crate::flusher_signal::FlusherSignals;
 use crate::memory::Memory;
+
+/// When a write becomes visible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteVisibility {
+    AtOnce,
+    /// When the store has it.
+    WhenStored,
+    /// When the copies of the vbucket have it as this level demands.
+    WhenCommitted(DurabilityLevel),
+}
 
 /// A request's view of its bucket, made by [`crate::Bucket::context`].
 #[derive(Clone, Copy)]
@@ -25,16 +35,16 @@ pub struct Context<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) compression: &'a CompressionSwitch,
     pub(crate) max_ttl_s: &'a AtomicU32,
-    /// Clients' writes become visible when the store has them.
-    pub(crate) is_pending: bool,
+    /// When clients' writes become visible.
+    pub(crate) visibility: WriteVisibility,
 }
 
 impl Context<'_> {
-    /// With true, writes of this request become visible when the store has them.
+    /// Writes of this request become visible then.
     #[inline]
     #[must_use]
-    pub fn pending(self, is_pending: bool) -> Self {
-        Context { is_pending, ..self }
+    pub fn visible(self, visibility: WriteVisibility) -> Self {
+        Context { visibility, ..self }
     }
 
     /// Asked under the table lock: a collection is purged from the table after it has left the

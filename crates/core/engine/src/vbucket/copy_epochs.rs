@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
 use oribi_types::{CopiesEpoch, Seqno, VbUuid};
 
-use super::{FAILED, HANDING_OVER, LOADING, REPLICA, REPLICA_LOADING, VBucket, push_history};
+use super::{
+    FAILED, HANDING_OVER, LOADING, RECOMMITTING, REPLICA, REPLICA_LOADING, VBucket, push_history,
+};
 use crate::checkpoint::StreamWaker;
 
 /// Epochs that a copy knows, and the end of its complete part.
@@ -111,7 +113,7 @@ impl VBucket {
                 LOADING => REPLICA_LOADING,
                 // Its documents are not here: it is no copy before it was copied afresh.
                 FAILED => VbucketPhase::Dead as u8,
-                HANDING_OVER => REPLICA,
+                HANDING_OVER | RECOMMITTING => REPLICA,
                 active if active == VbucketPhase::Active as u8 => REPLICA,
                 _ => return,
             };
@@ -121,6 +123,6 @@ impl VBucket {
             queue.end_streams()
         };
         streams.iter().for_each(StreamWaker::wake);
-        self.waiters().fail_all();
+        self.fail_waits();
     }
 }

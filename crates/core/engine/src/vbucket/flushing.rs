@@ -10,15 +10,16 @@ use std::sync::atomic::Ordering;
 use oribi_storage::{VbucketPhase, VbucketState};
 use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
 
-use super::VBucket;
+use super::{PrepareLog, VBucket};
 use crate::checkpoint::{CursorBatch, ExpelledCheckpoints, ReadLimits, StreamWaker};
 use crate::flusher_signal::FlusherSignals;
 
 /// One vbucket's part of a flush.
 pub(crate) struct FlushRead {
     pub(crate) batch: CursorBatch,
-    /// The state at the end of the batch.
+    /// The state at the end of the batch, without prepares.
     pub(crate) state: VbucketState,
+    pub(crate) prepares: PrepareLog,
     /// To be handed back with the batch.
     pub(crate) incarnation: u64,
 }
@@ -55,7 +56,8 @@ impl VBucket {
         };
         let state = self.state_at(batch.end, batch.max_cas);
         debug_assert_eq!(state.high_seqno, batch.end, "a state ends with its batch");
-        Some(FlushRead { batch, state, incarnation })
+        let prepares = self.table.lock().pending.log.clone();
+        Some(FlushRead { batch, state, prepares, incarnation })
     }
 
     /// The state to persist together with everything up to `end`.
@@ -126,6 +128,11 @@ impl VBucket {
                 return;
             }
             table.persisted(newest);
+            if !table.pending.log.is_empty() {
+                let mut stored = self.copy_state.lock();
+                *stored = table.pending.log.describe(stored.clone(), end);
+                table.pending.log.stored(end);
+            }
             drop(table);
             if let Some(cursor) = self.persistence_cursor {
                 queue.advance(cursor);

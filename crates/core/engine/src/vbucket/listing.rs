@@ -55,7 +55,7 @@ impl VBucket {
                 return false;
             }
             let table = self.table.lock();
-            if !self.is_serving() {
+            if !self.serves_clients() {
                 return true;
             }
             is_complete = table.index.scan(&mut cursor, GROUPS_PER_SLICE, |item| {
@@ -78,7 +78,7 @@ impl VBucket {
         visit: &mut dyn FnMut(&ItemRef),
     ) -> bool {
         let table = self.table.lock();
-        !self.is_serving()
+        !self.serves_clients()
             || table.index.scan(&mut cursor.0, GROUPS_PER_STEP, |item| {
                 if item.key().collection == collection && item.is_live(now.unix_s()) {
                     visit(item);

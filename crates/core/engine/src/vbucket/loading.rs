@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use oribi_storage::{Record, VbucketPhase};
 
 use super::committing::CommitGarbage;
-use super::{FAILED, LOADING, REPLICA, REPLICA_LOADING, VBucket};
+use super::{FAILED, LOADING, RECOMMITTING, REPLICA, REPLICA_LOADING, VBucket};
 use crate::checkpoint::StreamWaker;
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
@@ -122,7 +122,8 @@ impl VBucket {
     /// The incarnation of which everything stored was loaded and counted; `None` before.
     pub(crate) fn loaded_incarnation(&self) -> Option<u64> {
         let phase = self.table.phase().load(Ordering::Acquire);
-        let is_loaded = phase == VbucketPhase::Active as u8 || phase == REPLICA;
+        let is_active = phase == VbucketPhase::Active as u8 || phase == RECOMMITTING;
+        let is_loaded = is_active || phase == REPLICA;
         is_loaded.then(|| self.incarnation())
     }
 

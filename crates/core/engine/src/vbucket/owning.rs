@@ -17,7 +17,10 @@ use std::sync::atomic::Ordering;
 
 use oribi_storage::{VbucketPhase, VbucketState};
 
-use super::{FAILED, HANDING_OVER, LOADING, REPLICA, REPLICA_LOADING, RETIRING, STARTING, VBucket};
+use super::{
+    FAILED, HANDING_OVER, LOADING, RECOMMITTING, REPLICA, REPLICA_LOADING, RETIRING, STARTING,
+    VBucket,
+};
 use crate::checkpoint::StreamWaker;
 
 impl VBucket {
@@ -25,7 +28,7 @@ impl VBucket {
     pub fn phase(&self) -> VbucketPhase {
         match self.table.phase().load(Ordering::Acquire) {
             // A vbucket that could not be loaded is active, too: no other node serves it.
-            LOADING | FAILED | HANDING_OVER => VbucketPhase::Active,
+            LOADING | FAILED | HANDING_OVER | RECOMMITTING => VbucketPhase::Active,
             STARTING => VbucketPhase::Pending,
             REPLICA | REPLICA_LOADING => VbucketPhase::Replica,
             phase if phase == VbucketPhase::Active as u8 => VbucketPhase::Active,
@@ -41,6 +44,11 @@ impl VBucket {
     /// True while clients are served: the vbucket is this node's and not retiring.
     pub fn is_serving(&self) -> bool {
         self.phase() == VbucketPhase::Active
+    }
+
+    /// True while clients may see documents of a vbucket that is served.
+    pub(super) fn serves_clients(&self) -> bool {
+        self.is_serving() && self.table.phase().load(Ordering::Acquire) != RECOMMITTING
     }
 
     /// True for a copy of another node's vbucket.
@@ -88,7 +96,7 @@ impl VBucket {
         };
         self.settle(expelled);
         // A waiter of the last history may have registered after that history failed its waiters.
-        self.waiters.fail_all();
+        self.fail_waits();
     }
 
     /// Begins to serve what was claimed; its documents are loaded concurrently, if there are any.
@@ -145,7 +153,7 @@ impl VBucket {
         drop((dropped, pending));
         self.settle(expelled);
         streams.iter().for_each(StreamWaker::wake);
-        self.waiters.fail_all();
+        self.fail_waits();
         true
     }
 

@@ -1,11 +1,16 @@
-//! Writes that become visible when the store has them.
+//! Durable writes that are not visible yet.
 //!
-//! Owns: the pending versions of a vbucket. A write at a durability level that asks for the store
-//! is queued with its seqno, CAS and revision like any other, and its version is held here instead
-//! of in the table. Readers find the committed version in the table, so they never look here. The
-//! version is committed, which means that it enters the table, when the store has it: when its
-//! batch is flushed, or when a read of the store returns it earlier. It keeps its seqno, and the
-//! store gets it once.
+//! Owns: the pending versions of a vbucket. Readers find the committed version in the table, so
+//! they never look here. There are two kinds, by whether the bucket has replicas:
+//!
+//! - Without, a write at a level that asks for the store is queued with its seqno, CAS and revision
+//!   like any other, and held here instead of in the table. It is committed, which means that it
+//!   enters the table, when the store has it: when its batch is flushed, or when a read of the
+//!   store returns it earlier. It keeps its seqno, and the store gets it once. The invariants 2 and
+//!   3 are about this kind.
+//! - With replicas, what is queued is a prepare ([`crate::prepare`]), and the version of the
+//!   document is held here. Its commit is another version with its own seqno
+//!   ([`super::preparing`]).
 //!
 //! Invariants:
 //! 1. A key has one pending version at most; until that is committed, no other version of the key
@@ -20,21 +25,49 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use oribi_types::{CollectionId, Seqno};
+use oribi_types::{CollectionId, DurabilityLevel, Seqno};
 
+use super::prepare_log::PrepareLog;
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
 
 /// Memory of a pending version besides its block: its places in both collections.
 pub(super) const PENDING_BYTES: usize = 64;
 
+/// What is known of a prepare in addition to its document.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PrepareStatus {
+    pub(super) level: DurabilityLevel,
+    /// Bytes of the block in the queue.
+    pub(super) queued_bytes: usize,
+    /// Its client has stopped to wait, so it is aborted unless it can be committed.
+    pub(super) is_overdue: bool,
+}
+
+/// A version that is not visible yet.
+pub(super) struct PendingWrite {
+    pub(super) item: ItemRef,
+    /// `None` for a version that waits for the store only.
+    pub(super) prepare: Option<PrepareStatus>,
+}
+
+impl PendingWrite {
+    /// What the queue counts for it.
+    pub(super) fn counted_bytes(&self) -> usize {
+        let queued_bytes = self.prepare.map_or(0, |prepare| prepare.queued_bytes);
+        self.item.block_bytes() + PENDING_BYTES + queued_bytes
+    }
+}
+
 /// See the module text.
 #[derive(Default)]
 pub(super) struct PendingWrites {
     /// In order of seqno.
-    versions: VecDeque<ItemRef>,
+    versions: VecDeque<PendingWrite>,
     /// Keys with the same hash count as one: the second one waits.
     by_key: HashMap<u64, Seqno>,
+    /// Prepares whose completion the store does not have.
+    pub(super) log: PrepareLog,
 }
 
 impl PendingWrites {
@@ -61,19 +94,65 @@ impl PendingWrites {
     /// True for the block of a pending version.
     pub(super) fn has_block(&self, hash: KeyHash, item: &ItemRef) -> bool {
         let at = self.place(item.seqno()).filter(|_| self.has_version(hash, item.seqno()));
-        at.is_some_and(|at| self.versions[at].same_block(item))
+        at.is_some_and(|at| self.versions[at].item.same_block(item))
     }
 
     /// Seqno of the oldest pending version.
     pub(super) fn lowest(&self) -> Option<Seqno> {
-        self.versions.front().map(|item| item.seqno())
+        self.versions.front().map(|oldest| oldest.item.seqno())
+    }
+
+    /// Seqno of the oldest version that streams wait for: they read past prepares.
+    pub(super) fn lowest_held(&self) -> Option<Seqno> {
+        self.versions.front().filter(|oldest| oldest.prepare.is_none())?;
+        self.lowest()
+    }
+
+    /// The oldest version, if it is a prepare.
+    pub(super) fn oldest_prepare(&self) -> Option<(Seqno, PrepareStatus)> {
+        let oldest = self.versions.front()?;
+        Some((oldest.item.seqno(), oldest.prepare?))
+    }
+
+    /// True while a prepare of this seqno is open.
+    pub(super) fn has_prepare(&self, seqno: Seqno) -> bool {
+        self.place(seqno).is_some_and(|at| self.versions[at].prepare.is_some())
+    }
+
+    /// Notes that no client waits for a prepare any more.
+    pub(super) fn set_overdue(&mut self, seqno: Seqno) {
+        if let Some(at) = self.place(seqno)
+            && let Some(prepare) = &mut self.versions[at].prepare
+        {
+            prepare.is_overdue = true;
+        }
+    }
+
+    /// Prepares of an earlier epoch have no time limit: they may be visible already.
+    pub(super) fn forget_limits(&mut self) {
+        self.versions.iter_mut().filter_map(|pending| pending.prepare.as_mut()).for_each(
+            |prepare| {
+                prepare.is_overdue = false;
+            },
+        );
+    }
+
+    /// The oldest prepare that has to be stored before anything from it on is acknowledged.
+    pub(super) fn fence(&self, persisted: Seqno) -> Option<Seqno> {
+        let waits = |pending: &&PendingWrite| {
+            let level = pending.prepare.map(|prepare| prepare.level);
+            level == Some(DurabilityLevel::PersistToMajority) && pending.item.seqno() > persisted
+        };
+        let fence = self.versions.iter().find(waits).map(|pending| pending.item.seqno());
+        debug_assert!(fence.is_none_or(|fence| fence > persisted), "a fence is not stored");
+        fence
     }
 
     /// The highest seqno up to `high` that is not a pending version's.
     pub(super) fn visible_seqno(&self, high: Seqno) -> Seqno {
         let mut visible = high.0;
-        for item in self.versions.iter().rev() {
-            if item.seqno().0 != visible {
+        for pending in self.versions.iter().rev() {
+            if pending.item.seqno().0 != visible {
                 break;
             }
             visible -= 1;
@@ -86,30 +165,44 @@ impl PendingWrites {
         self.by_key.get(&hash.0).map(|seqno| Seqno(seqno.0 - 1))
     }
 
-    pub(super) fn hold(&mut self, hash: KeyHash, item: ItemRef) {
+    pub(super) fn hold(&mut self, hash: KeyHash, pending: PendingWrite) {
         assert!(!self.has(hash), "a key has one pending version (1)");
-        let is_newest = self.versions.back().is_none_or(|last| last.seqno() < item.seqno());
+        let seqno = pending.item.seqno();
+        let is_newest = self.versions.back().is_none_or(|last| last.item.seqno() < seqno);
         assert!(is_newest, "versions are held in order");
-        self.by_key.insert(hash.0, item.seqno());
-        self.versions.push_back(item);
+        self.by_key.insert(hash.0, seqno);
+        if pending.prepare.is_some() {
+            self.log.prepared(seqno);
+        }
+        self.versions.push_back(pending);
         assert_eq!(self.versions.len(), self.by_key.len(), "a key has one pending version (1)");
     }
 
-    /// Takes the oldest one if its seqno is at most `end`.
+    /// Takes the oldest one if its seqno is at most `end` and it waits for the store only.
     pub(super) fn take_oldest(
         &mut self,
         end: Seqno,
         hash: impl Fn(&ItemRef) -> KeyHash,
-    ) -> Option<ItemRef> {
-        let item = self.versions.pop_front_if(|oldest| oldest.seqno() <= end)?;
-        let key = self.by_key.remove(&hash(&item).0);
-        assert_eq!(key, Some(item.seqno()), "a pending version is found by its key");
+    ) -> Option<PendingWrite> {
+        let oldest = self.versions.front()?;
+        let is_stored = oldest.prepare.is_none() && oldest.item.seqno() <= end;
+        if is_stored { self.take_first(hash) } else { None }
+    }
+
+    /// Takes the oldest one.
+    pub(super) fn take_first(
+        &mut self,
+        hash: impl Fn(&ItemRef) -> KeyHash,
+    ) -> Option<PendingWrite> {
+        let pending = self.versions.pop_front()?;
+        let key = self.by_key.remove(&hash(&pending.item).0);
+        assert_eq!(key, Some(pending.item.seqno()), "a pending version is found by its key");
         self.shrink();
-        Some(item)
+        Some(pending)
     }
 
     /// All of them, in order of seqno.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ItemRef> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PendingWrite> {
         self.versions.iter()
     }
 
@@ -118,26 +211,27 @@ impl PendingWrites {
         &self,
         keep: impl Fn(CollectionId) -> bool,
     ) -> impl Iterator<Item = &ItemRef> {
-        self.versions.iter().filter(move |item| !keep(item.key().collection))
+        let items = self.versions.iter().map(|pending| &pending.item);
+        items.filter(move |item| !keep(item.key().collection))
     }
 
     /// Takes the one of a key.
-    pub(super) fn take(&mut self, hash: KeyHash) -> Option<ItemRef> {
+    pub(super) fn take(&mut self, hash: KeyHash) -> Option<PendingWrite> {
         let seqno = self.by_key.remove(&hash.0)?;
-        let item = self.place(seqno).and_then(|at| self.versions.remove(at));
-        assert!(item.is_some(), "a key's version is in the list");
+        let pending = self.place(seqno).and_then(|at| self.versions.remove(at));
+        assert!(pending.is_some(), "a key's version is in the list");
         self.shrink();
-        item
+        pending
     }
 
     fn place(&self, seqno: Seqno) -> Option<usize> {
-        self.versions.binary_search_by_key(&seqno, |item| item.seqno()).ok()
+        self.versions.binary_search_by_key(&seqno, |pending| pending.item.seqno()).ok()
     }
 
     /// Lets go of the memory of both collections when they are empty.
     fn shrink(&mut self) {
         if self.is_empty() {
-            *self = PendingWrites::default();
+            (self.versions, self.by_key) = (VecDeque::new(), HashMap::new());
         }
     }
 }
@@ -150,9 +244,10 @@ impl PendingWrites {
         hash: impl Fn(&ItemRef) -> KeyHash,
         current: impl Fn(&ItemRef) -> Option<Seqno>,
     ) {
-        assert!(self.versions.iter().is_sorted_by_key(|item| item.seqno()), "versions in order");
+        let is_sorted = self.versions.iter().is_sorted_by_key(|pending| pending.item.seqno());
+        assert!(is_sorted, "versions in order");
         assert_eq!(self.versions.len(), self.by_key.len(), "a key has one pending version (1)");
-        for item in &self.versions {
+        for PendingWrite { item, .. } in &self.versions {
             assert!(self.has_version(hash(item), item.seqno()), "a pending version is lost");
             let is_newest = current(item).is_none_or(|current| current < item.seqno());
             assert!(is_newest, "a version was written over a pending one (1)");

@@ -13,7 +13,7 @@ use super::fetching::is_absence_marker;
 use super::locks::Locks;
 use super::shared_table::TableGuard;
 use super::table::VbucketTable;
-use super::{FAILED, LOADING, VBucket};
+use super::{FAILED, LOADING, RECOMMITTING, VBucket};
 use crate::grace_period::ReadSection;
 use crate::hash_table::{KeyHash, TableLookup};
 use crate::item::{ItemRef, SharedItem};
@@ -223,6 +223,7 @@ impl VBucket {
             // What is not loaded yet can be fetched.
             LOADING => Ok(()),
             FAILED => Err(OperationRejection::TemporaryFailure),
+            RECOMMITTING => Err(OperationRejection::Recommitting),
             _ => Err(OperationRejection::NotMyVbucket),
         }
     }

@@ -15,20 +15,23 @@ use std::sync::atomic::Ordering;
 
 use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
 use oribi_types::{
-    Cas, CollectionId, CopiesEpoch, Datatype, DocKey, RevSeqno, Seqno, Timestamp, VbUuid,
+    Cas, CollectionId, CopiesEpoch, Datatype, DocKey, DurabilityLevel, RevSeqno, Seqno, Timestamp,
+    VbUuid,
 };
 
 use super::context::Context;
 use super::copy_state::copy_state_of;
 use super::events::item_of;
 use super::fetching::is_absence_marker;
+use super::pending::{PendingWrite, PrepareStatus};
 use super::table::VbucketTable;
-use super::{FAILED, LOADING, REPLICA, REPLICA_LOADING, VBucket, push_history};
+use super::{FAILED, LOADING, RECOMMITTING, REPLICA, REPLICA_LOADING, VBucket, push_history};
 use crate::checkpoint::{ReplicatedVersion, StreamWaker};
 use crate::datatype;
 use crate::hash_table::KeyHash;
-use crate::item::{ItemFields, NewItem};
+use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::limits::{REPLICATED_REV_SEQNO_MAX, REPLICATED_SEQNO_MAX};
+use crate::prepare;
 use crate::system_event::ManifestEvent;
 
 /// A version of a document as the active has it.
@@ -47,11 +50,22 @@ pub struct ReplicatedDocument<'a> {
     pub value: &'a [u8],
 }
 
+/// What a change is about.
+enum ChangeKind {
+    Document(KeyHash),
+    /// An event, which no table has.
+    Event,
+    /// A prepare of the key with this hash; without a document, an abort.
+    Prepare {
+        hash: KeyHash,
+        document: Option<(NewItem, DurabilityLevel)>,
+    },
+}
+
 /// One change, built outside of the locks.
 struct Change {
     version: ReplicatedVersion,
-    /// `None` for an event, which no table has.
-    hash: Option<KeyHash>,
+    kind: ChangeKind,
     item: NewItem,
 }
 
@@ -103,9 +117,12 @@ impl SnapshotChanges {
         Ok(())
     }
 
-    fn push(&mut self, version: ReplicatedVersion, hash: Option<KeyHash>, item: NewItem) {
+    fn push(&mut self, version: ReplicatedVersion, kind: ChangeKind, item: NewItem) {
         self.bytes += item.as_item().block_bytes();
-        self.changes.push(Change { version, hash, item });
+        if let ChangeKind::Prepare { document: Some((document, _)), .. } = &kind {
+            self.bytes += document.as_item().block_bytes();
+        }
+        self.changes.push(Change { version, kind, item });
     }
 }
 
@@ -174,7 +191,36 @@ impl VBucket {
                 new.with_datatype(Datatype(known.0 | json.0))
             }
         };
-        changes.push(document.version, Some(self.table.seed().hash(document.key)), new);
+        let kind = ChangeKind::Document(self.table.seed().hash(document.key));
+        changes.push(document.version, kind, new);
+    }
+
+    /// Adds a version of [`CollectionId::PREPARES`] to the changes of a snapshot: a prepare, or an
+    /// abort if it is deleted. False for bytes that no node sends.
+    pub fn add_prepare(
+        &self,
+        changes: &mut SnapshotChanges,
+        sent: &ReplicatedDocument<'_>,
+    ) -> bool {
+        debug_assert_eq!(sent.key.collection, CollectionId::PREPARES, "no other collection");
+        let Some(key) = prepare::document_key(sent.key.key) else { return false };
+        let document = match sent.deleted {
+            true => None,
+            false => {
+                let Some(decoded) = prepare::decode(sent.value) else { return false };
+                Some((NewItem::new(key, decoded.fields, &[decoded.value]), decoded.level))
+            }
+        };
+        let fields = ItemFields {
+            expiry: if sent.deleted { sent.expiry } else { 0 },
+            deleted: sent.deleted,
+            ..ItemFields::default()
+        };
+        let value = if sent.deleted { &[][..] } else { sent.value };
+        let item = NewItem::new(sent.key, fields, &[value]);
+        let kind = ChangeKind::Prepare { hash: self.table.seed().hash(key), document };
+        changes.push(sent.version, kind, item);
+        true
     }
 
     /// Adds a system event to the changes of a snapshot.
@@ -186,7 +232,7 @@ impl VBucket {
     ) {
         let clock = Timestamp { unix_ns: cas.0 & !0xffff };
         let version = ReplicatedVersion { seqno: event.seqno, cas, rev_seqno: RevSeqno(1) };
-        changes.push(version, None, item_of(event, clock));
+        changes.push(version, ChangeKind::Event, item_of(event, clock));
     }
 
     /// Applies changes of the snapshot that ends at `snapshot_end`, all of them or none; changes of
@@ -205,7 +251,8 @@ impl VBucket {
             return Err(ApplyError::NoMemory);
         }
         let mut garbage = Vec::with_capacity(changes.len());
-        let (mut commits, mut streams) = (Vec::new(), Vec::new());
+        let (mut commits, mut closed) = (Vec::new(), Vec::new());
+        let mut streams = Vec::new();
         let retired;
         {
             let mut table = self.table.lock();
@@ -222,10 +269,32 @@ impl VBucket {
             let part_end = queue.incomplete().map_or(Seqno(0), |part| part.snapshot_end);
             let is_complete = is_complete && snapshot_end >= part_end;
             queue.begin_snapshot(snapshot_end.max(part_end));
-            for Change { version, hash, mut item } in changes.changes.drain(..) {
-                let Some(hash) = hash else {
-                    queue.enqueue_alone_at(item, version);
-                    continue;
+            for Change { version, kind, mut item } in changes.changes.drain(..) {
+                let hash = match kind {
+                    ChangeKind::Document(hash) => hash,
+                    ChangeKind::Event => {
+                        queue.enqueue_alone_at(item, version);
+                        continue;
+                    }
+                    ChangeKind::Prepare { hash, document } => {
+                        let open = table.pending.take(hash);
+                        closed.extend(open.map(|open| {
+                            self.close_prepare(&mut table, &mut queue, open, version.seqno)
+                        }));
+                        let Some((document, level)) = document else {
+                            queue.enqueue_alone_at(item, version);
+                            continue;
+                        };
+                        if manifest.has_dropped(document.as_item().key().collection) {
+                            queue.advance_to(version.seqno);
+                            continue;
+                        }
+                        let queued = queue.enqueue_at(item, None, version).item;
+                        let pending = pending_of(document, level, &queued);
+                        queue.pending_added(pending.counted_bytes());
+                        table.pending.hold(hash, pending);
+                        continue;
+                    }
                 };
                 let key = item.as_item().key();
                 if manifest.has_dropped(key.collection) {
@@ -234,7 +303,15 @@ impl VBucket {
                 }
                 if let Some(pending) = table.pending.take(hash) {
                     // The active wrote this version after it had committed the pending one.
-                    commits.push(self.commit(&mut table, &mut queue, pending));
+                    match pending.prepare {
+                        None => commits.push(self.commit(&mut table, &mut queue, pending)),
+                        Some(_) => closed.push(self.close_prepare(
+                            &mut table,
+                            &mut queue,
+                            pending,
+                            version.seqno,
+                        )),
+                    }
                 }
                 let key = item.as_item().key();
                 let place = table.index.locate(hash, key);
@@ -253,13 +330,14 @@ impl VBucket {
             if !commits.is_empty() {
                 streams = self.released(&table, &mut queue);
             }
+            self.has_pending.store(!table.pending.is_empty(), Ordering::Release);
             if is_complete {
                 queue.complete_snapshot(snapshot_end);
                 assert_eq!(queue.complete_end(), snapshot_end, "a complete snapshot has no rest");
             }
             retired = table.index.take_retired();
         }
-        drop((garbage, commits, retired));
+        drop((garbage, commits, closed, retired));
         streams.iter().for_each(StreamWaker::wake);
         self.report_memory(context);
         self.mark_dirty(context.signals);
@@ -274,8 +352,13 @@ impl VBucket {
         changes: &SnapshotChanges,
     ) -> Result<(), ApplyError> {
         let manifest = context.manifest.load();
-        let documents = || changes.changes.iter().filter(|change| change.hash.is_some());
-        let collections = documents().map(|change| change.item.as_item().key().collection);
+        let collections = changes.changes.iter().filter_map(|change| match &change.kind {
+            ChangeKind::Event | ChangeKind::Prepare { document: None, .. } => None,
+            ChangeKind::Document(_) => Some(change.item.as_item().key().collection),
+            ChangeKind::Prepare { document: Some((document, _)), .. } => {
+                Some(document.as_item().key().collection)
+            }
+        });
         let is_known = |id: &CollectionId| manifest.contains(*id) || manifest.has_dropped(*id);
         if let Some(unknown) = collections.into_iter().find(|id| !is_known(id)) {
             return Err(ApplyError::UnknownCollection(unknown));
@@ -284,8 +367,10 @@ impl VBucket {
             return Ok(());
         }
         let mut keys = Vec::new();
-        for Change { hash, item, .. } in documents() {
-            let (Some(hash), key) = (*hash, item.as_item().key()) else { continue };
+        for Change { kind, item, .. } in &changes.changes {
+            // A prepare looks for nothing under its key; its commit does.
+            let (ChangeKind::Document(hash), key) = (kind, item.as_item().key()) else { continue };
+            let hash = *hash;
             if manifest.has_dropped(key.collection) {
                 continue;
             }
@@ -362,7 +447,7 @@ impl VBucket {
             queue.end_streams()
         };
         streams.iter().for_each(StreamWaker::wake);
-        self.waiters().fail_all();
+        self.fail_waits();
         true
     }
 
@@ -374,6 +459,10 @@ impl VBucket {
             (queue.complete_end(), queue.high_seqno())
         };
         if !self.is_replica() {
+            return None;
+        }
+        if self.is_loading() && self.has_pending.load(Ordering::Acquire) {
+            // A key that is not loaded would be served as it was before its prepare.
             return None;
         }
         let entry = FailoverEntry { uuid, seqno, epoch };
@@ -389,7 +478,7 @@ impl VBucket {
     /// stays. The store knows that. False when the vbucket is no replica any more, or has received
     /// something since [`VBucket::promotion`]. No flush is under way.
     pub(crate) fn promote(&self, promotion: &Promotion) -> bool {
-        let _phase_is_steady = self.table.lock();
+        let mut table = self.table.lock();
         let mut queue = self.queue.lock();
         let stands = (queue.complete_end(), queue.high_seqno());
         if !self.is_replica() || stands != (promotion.entry.seqno, promotion.high_seqno) {
@@ -400,7 +489,12 @@ impl VBucket {
         *self.persisted_incomplete.lock() = None;
         push_history(&mut self.failover_table.lock(), promotion.entry);
         self.uuid.store(promotion.entry.uuid.0, Ordering::Release);
-        let phase = if self.is_loading() { LOADING } else { VbucketPhase::Active as u8 };
+        table.pending.forget_limits();
+        let phase = match self.is_loading() {
+            true => LOADING,
+            false if table.pending.oldest_prepare().is_some() => RECOMMITTING,
+            false => VbucketPhase::Active as u8,
+        };
         self.table.phase().store(phase, Ordering::Release);
         true
     }
@@ -437,7 +531,7 @@ impl VBucket {
         drop((dropped, pending));
         self.settle(cleared);
         streams.iter().for_each(StreamWaker::wake);
-        self.waiters().fail_all();
+        self.fail_waits();
         state
     }
 
@@ -447,4 +541,13 @@ impl VBucket {
         assert!(!self.is_owned(), "only a copy that was given up begins empty");
         self.table.phase().store(REPLICA, Ordering::Release);
     }
+}
+
+/// The pending version of a prepare that is queued.
+fn pending_of(mut document: NewItem, level: DurabilityLevel, queued: &ItemRef) -> PendingWrite {
+    document.set_version(queued.cas(), queued.seqno(), queued.rev_seqno());
+    debug_assert_eq!(queued.key().collection, CollectionId::PREPARES, "a prepare is queued");
+    let queued_bytes = queued.block_bytes();
+    let prepare = Some(PrepareStatus { level, queued_bytes, is_overdue: false });
+    PendingWrite { item: document.publish(), prepare }
 }

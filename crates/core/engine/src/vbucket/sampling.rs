@@ -42,7 +42,7 @@ impl VBucket {
     /// Documents of a collection; none while the vbucket serves nothing.
     pub(crate) fn collection_items(&self, collection: CollectionId) -> u64 {
         let table = self.table.lock();
-        match self.is_serving() {
+        match self.serves_clients() {
             true => table.collections().get(collection).map_or(0, |figures| figures.items),
             false => 0,
         }
@@ -68,7 +68,7 @@ impl VBucket {
         let wanted = SampleWish { collection, now };
         {
             let table = self.table.lock();
-            if !self.is_serving() {
+            if !self.serves_clients() {
                 return None;
             }
             for _ in 0..DRAWS {
@@ -122,7 +122,7 @@ impl VBucket {
         let mut is_complete = false;
         while !is_complete {
             let table = self.table.lock();
-            if !self.is_serving() {
+            if !self.serves_clients() {
                 return None;
             }
             let mut found = None;

@@ -19,7 +19,7 @@ use oribi_types::{Datatype, DocKey};
 
 use super::VBucket;
 use super::compressed::body_compressed;
-use super::context::Context;
+use super::context::{Context, WriteVisibility};
 use super::locks::Claim;
 use super::operations::{check_cas, mutated};
 use super::writing::{Basis, FoundVersion, WriteTerms};
@@ -48,7 +48,7 @@ impl VBucket {
             claim: Claim::Cas(request.cas),
             cas: request.given_cas,
             rev_seqno: Some(request.rev_seqno),
-            is_pending: false,
+            visibility: WriteVisibility::AtOnce,
         };
         let written = self.write(context, key, Basis::Metadata(sought), terms, |found| {
             check(request, found)?;

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use oribi_types::{Cas, DocKey, RevSeqno, Timestamp};
 
 use super::VBucket;
-use super::context::Context;
+use super::context::{Context, WriteVisibility};
 use super::fetching::is_absence_marker;
 use super::locks::Claim;
 use super::next_version::{NextVersion, stamp};
@@ -48,21 +48,21 @@ pub(super) struct WriteTerms {
     pub(super) cas: Option<Cas>,
     /// The revision of a version that was made elsewhere.
     pub(super) rev_seqno: Option<RevSeqno>,
-    /// The version becomes visible when the store has it.
-    pub(super) is_pending: bool,
+    /// When the version becomes visible.
+    pub(super) visibility: WriteVisibility,
 }
 
 impl WriteTerms {
     /// Of a client's write that names what it replaces.
     #[inline]
     pub(super) fn of(claim: Claim, context: &Context<'_>) -> WriteTerms {
-        WriteTerms { is_pending: context.is_pending, ..claim.into() }
+        WriteTerms { visibility: context.visibility, ..claim.into() }
     }
 }
 
 impl From<Claim> for WriteTerms {
     fn from(claim: Claim) -> WriteTerms {
-        WriteTerms { claim, cas: None, rev_seqno: None, is_pending: false }
+        WriteTerms { claim, cas: None, rev_seqno: None, visibility: WriteVisibility::AtOnce }
     }
 }
 
@@ -132,7 +132,7 @@ impl VBucket {
         mut build: impl FnMut(&FoundVersion<'_>) -> Result<N, R>,
     ) -> Result<(AppliedMutation, ItemRef), R> {
         let (hash, now_s) = (self.table.seed().hash(key), context.now.unix_s());
-        let terms = WriteTerms { is_pending: context.is_pending, ..terms };
+        let terms = WriteTerms { visibility: context.visibility, ..terms };
         loop {
             // Before the look-up, so that whatever it misses is younger; before the question about
             // pending writes, because those enter the table later than their seqno says.
@@ -271,8 +271,12 @@ impl VBucket {
                 Ok(admitted) => admitted,
                 Err(denied) => return Err((denied, new)),
             };
-            if terms.is_pending && self.persistence_cursor.is_some() {
+            if terms.visibility != WriteVisibility::AtOnce && self.persistence_cursor.is_some() {
                 let previous = previous.map(|item| item.seqno());
+                if let WriteVisibility::WhenCommitted(level) = terms.visibility {
+                    let versions = (rev_seqno, terms.cas, level);
+                    return Ok(self.prepare(context, table, (hash, new), versions, keep));
+                }
                 let versions = (previous, rev_seqno, terms.cas);
                 return Ok(self.hold_back(context, table, (hash, new), versions, keep));
             }

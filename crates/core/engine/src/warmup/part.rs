@@ -142,7 +142,7 @@ impl<'b> PartLoad<'b> {
         if vbucket.incarnation() != self.incarnation_of(vbucket) {
             return ControlFlow::Break(());
         }
-        if collection == CollectionId::SYSTEM {
+        if collection == CollectionId::SYSTEM || collection == CollectionId::PREPARES {
             return ControlFlow::Continue(());
         }
         if !self.knows(collection) {

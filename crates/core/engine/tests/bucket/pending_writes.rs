@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use oribi_engine::dcp::{StreamEndReason, StreamFilter, StreamOptions, StreamRequest, StreamStep};
-use oribi_engine::{Bucket, LockOutcome, MutationOutcome, OperationRejection, StoreRequest};
+use oribi_engine::{
+    Bucket, LockOutcome, MutationOutcome, OperationRejection, StoreRequest, WriteVisibility,
+};
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, DocKey, Seqno, VbUuid};
 
@@ -12,7 +14,7 @@ use crate::{NOW, VB, done, key, open, set};
 
 fn durable(bucket: &Bucket, name: DocKey<'_>, request: &StoreRequest<'_>) -> MutationOutcome {
     let vbucket = bucket.vbucket(VB).expect("it exists");
-    vbucket.store(&bucket.context(NOW).pending(true), name, request)
+    vbucket.store(&bucket.context(NOW).visible(WriteVisibility::WhenStored), name, request)
 }
 
 fn lock(bucket: &Bucket, name: DocKey<'_>) -> LockOutcome {

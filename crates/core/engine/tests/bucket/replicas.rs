@@ -1,6 +1,7 @@
 //! A vbucket on two nodes: an active and its copy, fed by the active's stream. `roles` has changes
 //! of role in bad conditions, `world` random lives with cuts, restarts, rollbacks and promotions.
 
+mod durable;
 mod epochs;
 mod roles;
 mod world;

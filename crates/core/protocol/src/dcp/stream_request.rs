@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use oribi_types::{CollectionId, CopiesEpoch, ManifestUid, ScopeId, Seqno, VbUuid};
+use oribi_types::{CollectionId, CopiesEpoch, CopyId, ManifestUid, ScopeId, Seqno, VbUuid};
 
 use crate::request::{split_u32, split_u64};
 
@@ -117,6 +117,8 @@ pub struct StreamValue<'a> {
     pub purge_seqno: Option<Seqno>,
     /// For a replica: the epoch in which the vbucket has to be active.
     pub copies_epoch: Option<CopiesEpoch>,
+    /// For a replica: which copy of the vbucket it is.
+    pub copy: Option<CopyId>,
 }
 
 impl StreamValue<'_> {
@@ -149,6 +151,9 @@ impl StreamValue<'_> {
         }
         if let Some(epoch) = self.copies_epoch {
             member(out, "copies_epoch", format_args!("\"{}\"", epoch.0));
+        }
+        if let Some(CopyId { node, copy }) = self.copy {
+            member(out, "copy", format_args!("\"{node}.{copy}\""));
         }
         out.push('}');
     }

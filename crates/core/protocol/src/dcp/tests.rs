@@ -111,6 +111,7 @@ fn the_filter_is_written_as_json() {
         stream_id: Some(7),
         purge_seqno: Some(Seqno(12)),
         copies_epoch: None,
+        copy: None,
     };
     value.write(&mut text);
     assert_eq!(text, r#"{"collections":["8","1f"],"uid":"ab","sid":7,"purge_seqno":"12"}"#);

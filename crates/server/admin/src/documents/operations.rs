@@ -140,7 +140,10 @@ fn refused_reply(refused: OperationRejection) -> HttpReply {
             error(StatusCode::LOCKED, "The document is locked by a client")
         }
         OperationRejection::DurableWriteInProgress => {
-            busy("a durable write of the document waits for the store")
+            busy("a durable write of the document is under way")
+        }
+        OperationRejection::Recommitting => {
+            busy("this copy was promoted, and commits durable writes of the one before")
         }
     }
 }

@@ -122,10 +122,12 @@ fn result_of(outcome: MutationOutcome, mutation: &DocumentMutation) -> Result<u6
             refused(NOT_DONE, "The document is locked")
         }
         MutationOutcome::Refused(OperationRejection::DurableWriteInProgress) => {
-            refused(NOT_DONE, "A durable write of the document waits for the store")
+            refused(NOT_DONE, "A durable write of the document is under way")
         }
         MutationOutcome::Refused(
-            OperationRejection::TemporaryFailure | OperationRejection::NeedsFetch,
+            OperationRejection::TemporaryFailure
+            | OperationRejection::NeedsFetch
+            | OperationRejection::Recommitting,
         ) => refused(NOT_DONE, "The bucket loads, its queue is full, or its store fails"),
     }
 }

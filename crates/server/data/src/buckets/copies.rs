@@ -16,8 +16,9 @@ use std::sync::{Arc, OnceLock};
 
 use oribi_cluster::copies::{CopiesRecord, CopyFailure, LocalCopy, PromiseReport, VbucketCopies};
 use oribi_cluster::topology::TopologyNode;
-use oribi_engine::{Bucket, CopyStanding, PreparedPromotion, VBucket};
-use oribi_types::{CopiesEpoch, Vbid};
+use oribi_engine::{Bucket, CopyStanding, PreparedPromotion, VBucket, WriteQuorum};
+use oribi_system::clock::wall_clock;
+use oribi_types::{CopiesEpoch, CopyId, Vbid};
 use parking_lot::Mutex;
 
 use super::copy_links::{CopyLinks, ReplicaSource};
@@ -151,12 +152,22 @@ impl VbucketCopies for BucketCopies {
         if begun == Some(epoch) {
             return Ok(());
         }
+        assert!(record.members.contains(&record.active), "the active copy is a member");
+        // What the copies acknowledge in this epoch counts once its history begins.
+        vbucket.set_quorum(WriteQuorum {
+            epoch,
+            active: record.active,
+            members: record.members.clone(),
+            joining: record.joining.clone(),
+            majority: record.majority(),
+        });
         if vbucket.is_handing_over() {
             self.step_down(vbid);
         }
         let prepared = match vbucket.is_serving() {
             true => {
                 self.bucket.continue_in_epoch(vbid, epoch)?;
+                vbucket.complete_prepares(&self.bucket.context(wall_clock()));
                 None
             }
             false => {
@@ -188,13 +199,18 @@ impl VbucketCopies for BucketCopies {
             return;
         }
         active.is_serving = true;
+        drop(all);
+        if let Some(vbucket) = self.bucket.vbucket(vbid) {
+            // A lone survivor commits at once what it inherited.
+            vbucket.complete_prepares(&self.bucket.context(wall_clock()));
+        }
     }
 
     fn replicate(
         &self,
         vbid: Vbid,
         record: &CopiesRecord,
-        source: &TopologyNode,
+        (own, source): (CopyId, &TopologyNode),
     ) -> Result<(), CopyFailure> {
         let epoch = record.epoch;
         let (vbucket, standing) = self.accepting(vbid, epoch)?;
@@ -214,7 +230,7 @@ impl VbucketCopies for BucketCopies {
         }
         let links = self.links.get().ok_or("this node has no links to others")?;
         let (node, host) = (source.name.clone(), source.host.clone());
-        let source = ReplicaSource { node, host, port: source.kv, epoch };
+        let source = ReplicaSource { node, host, port: source.kv, epoch, copy: own };
         match (self.follow)(&**links, vbid, source) {
             true => Ok(()),
             false => Err("the bucket is being closed".into()),

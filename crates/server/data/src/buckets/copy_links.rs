@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use oribi_cluster::buckets::SharedBucket;
-use oribi_types::{CopiesEpoch, Vbid};
+use oribi_types::{CopiesEpoch, CopyId, Vbid};
 
 /// The node that has the active copy, and the epoch in which it has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct ReplicaSource {
     pub port: u16,
     /// The stream is refused unless the active copy is that of this epoch.
     pub epoch: CopiesEpoch,
+    /// The copy that follows.
+    pub copy: CopyId,
 }
 
 /// The links of a node to others.

@@ -7,10 +7,14 @@
 //!
 //! Callers: the write dispatcher (park) and the connection (complete, time out).
 
-use oribi_engine::{AppliedMutation, ItemRef};
+use std::fmt;
+use std::sync::Arc;
+
+use oribi_engine::{AppliedMutation, Bucket, ItemRef};
 use oribi_protocol::response::ServerDuration;
 use oribi_protocol::status::Status;
-use oribi_types::{Datatype, Seqno, VbUuid};
+use oribi_system::clock::wall_clock;
+use oribi_types::{Datatype, Seqno, VbUuid, Vbid};
 use slab::Slab;
 
 use crate::connection::latency_clock::LatencyClock;
@@ -80,6 +84,37 @@ pub struct ParkedWrite {
     pub deadline_ms: u64,
     /// The answer, once the write is durable.
     pub answer: Answer,
+    /// Of a write that other nodes have to acknowledge.
+    pub(crate) _prepare: Option<PrepareGuard>,
+}
+
+/// A prepare whose client waits. When it waits no longer, because it was answered, its time is over
+/// or its connection ends, a prepare without an outcome may be aborted.
+pub(crate) struct PrepareGuard {
+    bucket: Arc<Bucket>,
+    vbid: Vbid,
+    seqno: Seqno,
+}
+
+impl PrepareGuard {
+    pub(crate) fn new(bucket: &Arc<Bucket>, vbid: Vbid, seqno: Seqno) -> PrepareGuard {
+        debug_assert!(seqno > Seqno(0), "a prepare has a seqno");
+        PrepareGuard { bucket: Arc::clone(bucket), vbid, seqno }
+    }
+}
+
+impl fmt::Debug for PrepareGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrepareGuard({}, {})", self.vbid, self.seqno.0)
+    }
+}
+
+impl Drop for PrepareGuard {
+    fn drop(&mut self) {
+        if let Some(vbucket) = self.bucket.vbucket(self.vbid) {
+            vbucket.expire_prepare(&self.bucket.context(wall_clock()), self.seqno);
+        }
+    }
 }
 
 impl ParkedWrite {
@@ -178,7 +213,15 @@ mod tests {
     fn write(serial: u32, opaque: u32, deadline_ms: u64) -> ParkedWrite {
         let answer = answer();
         let request = RequestId { opcode: 0, opaque };
-        ParkedWrite { serial, request, begun_ns: 0, since_ms: 1, deadline_ms, answer }
+        ParkedWrite {
+            serial,
+            request,
+            begun_ns: 0,
+            since_ms: 1,
+            deadline_ms,
+            answer,
+            _prepare: None,
+        }
     }
 
     #[test]

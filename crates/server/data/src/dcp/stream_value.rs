@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use oribi_engine::dcp::StreamFilter;
-use oribi_types::{CollectionId, CopiesEpoch, ScopeId, Seqno};
+use oribi_types::{CollectionId, CopiesEpoch, CopyId, ScopeId, Seqno};
 use serde_json::{Map, Value};
 
 /// Contents of the value.
@@ -21,6 +21,8 @@ pub(crate) struct StreamRequestJson {
     pub purge_seqno: Option<Seqno>,
     /// The epoch in which the vbucket has to be active, for a replica.
     pub copies_epoch: Option<CopiesEpoch>,
+    /// Which copy of the vbucket a replica is.
+    pub copy: Option<CopyId>,
 }
 
 /// Longest value that is parsed: some 6000 collections, and less than a turn's work.
@@ -36,6 +38,7 @@ impl StreamRequestJson {
             stream_id: None,
             purge_seqno: None,
             copies_epoch: None,
+            copy: None,
         }
     }
 
@@ -67,7 +70,14 @@ impl StreamRequestJson {
         };
         let purge_seqno = number("purge_seqno")?.map(Seqno);
         let copies_epoch = number("copies_epoch")?.map(CopiesEpoch);
-        Some(StreamRequestJson { filter, stream_id, purge_seqno, copies_epoch })
+        let copy = match object.get("copy") {
+            None => None,
+            Some(copy) => {
+                let (node, copy) = copy.as_str()?.split_once('.')?;
+                Some(CopyId { node: node.parse().ok()?, copy: copy.parse().ok()? })
+            }
+        };
+        Some(StreamRequestJson { filter, stream_id, purge_seqno, copies_epoch, copy })
     }
 }
 
@@ -104,10 +114,14 @@ mod tests {
         let filter = StreamFilter::Scope(ScopeId(0x1f));
         assert_eq!(parse(r#"{"scope":"1F"}"#), Some(StreamRequestJson { filter, ..all.clone() }));
         let filter = StreamFilter::Collections(vec![CollectionId(8), CollectionId(0)]);
-        let full = r#"{"collections":["8","0"],"sid":7,"purge_seqno":"12","copies_epoch":"3"}"#;
+        let full = concat!(
+            r#"{"collections":["8","0"],"sid":7,"purge_seqno":"12","#,
+            r#""copies_epoch":"3","copy":"2.7"}"#
+        );
         let (stream_id, purge_seqno) = (Some(7), Some(Seqno(12)));
         let copies_epoch = Some(CopiesEpoch(3));
-        let expected = StreamRequestJson { filter, stream_id, purge_seqno, copies_epoch };
+        let copy = Some(CopyId { node: 2, copy: 7 });
+        let expected = StreamRequestJson { filter, stream_id, purge_seqno, copies_epoch, copy };
         assert_eq!(parse(full), Some(expected));
         let none = StreamFilter::Collections(Vec::new());
         assert_eq!(parse(r#"{"collections":[]}"#).unwrap().filter, none);
@@ -132,6 +146,9 @@ mod tests {
             r#"{"purge_seqno":1}"#,
             r#"{"purge_seqno":"x"}"#,
             r#"{"copies_epoch":3}"#,
+            r#"{"copies_epoch":"3","copy":7}"#,
+            r#"{"copies_epoch":"3","copy":"7"}"#,
+            r#"{"copies_epoch":"3","copy":"70000.1"}"#,
             r#"{"collections":["100000000"]}"#,
         ] {
             assert_eq!(parse(refused), None, "{refused}");

@@ -12,7 +12,7 @@ use oribi_engine::dcp::{StreamFilter, VbucketDcpStream};
 use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::stream_request::StreamRequestExtras;
-use oribi_types::{Seqno, Vbid};
+use oribi_types::{CopiesEpoch, CopyId, Seqno, Vbid};
 use slab::Slab;
 
 /// Key of a stream within its producer: the vbucket, and the id if streams have ids.
@@ -33,6 +33,8 @@ pub(crate) struct DcpProducerStream {
     pub has_unsent_change: bool,
     /// A replica has everything up to here.
     pub acknowledged_seqno: Option<Seqno>,
+    /// The copy that the stream feeds, and its epoch.
+    pub copy: Option<(CopyId, CopiesEpoch)>,
     is_queued: bool,
 }
 
@@ -54,6 +56,7 @@ impl DcpProducerStream {
             rights_generation,
             has_unsent_change: false,
             acknowledged_seqno: None,
+            copy: None,
             is_queued: false,
         }
     }

@@ -92,7 +92,7 @@ pub(super) fn conclude(
             End::Done
         }
         Ok(HandlerReply::Written(Answer::Mutation(mutation)))
-            if !req.waits_for_store() && rule.silence != Silence::OnSuccess =>
+            if !req.waits_for_durability() && rule.silence != Silence::OnSuccess =>
         {
             encoding::write_mutation(out, features, &parts(req, Status::Success), &mutation);
             End::Done
@@ -129,7 +129,7 @@ pub(super) fn conclude_other(
 
 fn send(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule, reply: HandlerReply<'_>) {
     debug_assert!(
-        rule.silence != Silence::OnSuccess || !req.waits_for_store(),
+        rule.silence != Silence::OnSuccess || !req.waits_for_durability(),
         "quiet writes are not durable"
     );
     let reply = match reply {
@@ -140,7 +140,7 @@ fn send(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule, reply: Handler
             req.state.pending.wait_for_job(req.id());
             return req.env.jobs.push((req.connection, job));
         }
-        HandlerReply::Written(answer) if req.waits_for_store() => {
+        HandlerReply::Written(answer) if req.waits_for_durability() => {
             assert!(rule.durable, "only durable commands wait for the store");
             match durable::park(req, answer) {
                 None => return,
@@ -294,7 +294,10 @@ fn count_refused(req: &Request<'_>, refused: OperationRejection) -> &'static str
             "the document is locked"
         }
         OperationRejection::DurableWriteInProgress => {
-            "a durable write of the document waits for the store"
+            "a durable write of the document is under way"
+        }
+        OperationRejection::Recommitting => {
+            "this copy was promoted, and commits durable writes of the one before"
         }
         OperationRejection::NoMemory => {
             req.counters().ep_oom_errors.add(1);

@@ -173,7 +173,10 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         snapshot: (extras.snapshot_start, extras.snapshot_end),
         client_purge_seqno: wanted.purge_seqno,
         flags: engine_flags(extras.flags),
-        filter: wanted.filter,
+        filter: match epoch {
+            Some(_) => StreamFilter::Replica,
+            None => wanted.filter,
+        },
     };
     let sink = Arc::clone(&producer.inbox);
     let token = producer.streams.next_position() as u64;
@@ -207,6 +210,7 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     debug_assert_eq!(producer.streams.next_position() as u64, token, "the token is the position");
     let mut stream = DcpProducerStream::new(head, stream, extras, filter, generation);
     stream.acknowledged_seqno = epoch.map(|_| extras.snapshot_start);
+    stream.copy = wanted.copy.zip(epoch);
     producer.streams.add(stream);
     producer.changed();
     Ok(HandlerReply::value(log))
@@ -247,10 +251,18 @@ pub(super) fn acknowledge_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     if !producer.options.feeds_replicas {
         return Err(Rejection::Because(Status::Einval, "only replicas acknowledge seqnos"));
     }
-    match producer.acknowledge_seqno(key, seqno) {
-        true => Ok(HandlerReply::Nothing),
-        false => Err(Rejection::Because(Status::Erange, "that was not sent yet")),
+    if !producer.acknowledge_seqno(key, seqno) {
+        return Err(Rejection::Because(Status::Erange, "that was not sent yet"));
     }
+    let position = producer.streams.find(key);
+    let stream = position.and_then(|position| producer.streams.get_mut(position));
+    if let Some(copy) = stream.and_then(|stream| stream.copy) {
+        let bucket = producer.bucket.bucket();
+        if let Some(vbucket) = bucket.vbucket(key.0) {
+            vbucket.copy_acknowledged(&bucket.context(req.env.now), copy, seqno);
+        }
+    }
+    Ok(HandlerReply::Nothing)
 }
 
 /// The checks before those of the filter.

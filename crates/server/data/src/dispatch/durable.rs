@@ -1,17 +1,32 @@
-//! Makes a write wait for the store where its durability level demands it.
+//! Makes a write wait until it is as durable as its level demands.
 //!
 //! A write is done in memory first and then either answered or parked. With unordered execution
-//! negotiated, the connection continues with the next frame; otherwise it waits. One node is a
-//! majority of one, so memory satisfies the level "majority".
+//! negotiated, the connection continues with the next frame; otherwise it waits. In a bucket
+//! without replicas one node is a majority of one, so memory satisfies the level "majority".
+//! With replicas every level waits for other nodes.
 
+use oribi_engine::WriteVisibility;
 use oribi_protocol::feature::Feature;
+use oribi_types::DurabilityLevel;
 
 use super::request::Request;
-use crate::connection::parked::{Answer, ParkToken, ParkedWrite};
+use crate::connection::parked::{Answer, ParkToken, ParkedWrite, PrepareGuard};
 use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
 
-/// Parks a write that is done in memory until the store has it. Returns the answer if the store
-/// already has it.
+/// When a write with the durability frame of the request becomes visible.
+#[cold]
+pub(super) fn visibility(req: &Request<'_>) -> WriteVisibility {
+    let level = req.infos.durability.map_or(DurabilityLevel::None, |asked| asked.level);
+    let majority = req.state.bucket().map_or(1, |bucket| bucket.durable_majority());
+    match level {
+        DurabilityLevel::None => WriteVisibility::AtOnce,
+        level if majority > 1 => WriteVisibility::WhenCommitted(level),
+        level if level.needs_persistence() => WriteVisibility::WhenStored,
+        _ => WriteVisibility::AtOnce,
+    }
+}
+
+/// Parks a write that is done in memory until it is durable. Returns the answer if it already is.
 pub(super) fn park(req: &mut Request<'_>, answer: Answer) -> Option<Answer> {
     let document = req.locate().expect("the handler located what it wrote");
     req.counters().durable_writes.add(1);
@@ -19,8 +34,19 @@ pub(super) fn park(req: &mut Request<'_>, answer: Answer) -> Option<Answer> {
     let position = position.expect("admit_durable was asked before the write was done");
     let serial = req.env.park_serial();
     let token = ParkToken { slot: req.connection.slot, position, serial }.encode();
-    let history = (answer.seqno(), answer.history());
-    if req.bucket().when_persisted(document.vbid(req), history, &req.env.sink, token) {
+    let (vbid, seqno) = (document.vbid(req), answer.seqno());
+    let history = (seqno, answer.history());
+    let (is_over, prepare) = match req.visibility {
+        WriteVisibility::WhenCommitted(level) => {
+            let asked = (history, level.needs_persistence());
+            let is_over = req.bucket().when_committed(vbid, asked, &req.env.sink, token);
+            (is_over, Some(PrepareGuard::new(req.bucket(), vbid, seqno)))
+        }
+        WriteVisibility::WhenStored | WriteVisibility::AtOnce => {
+            (req.bucket().when_persisted(vbid, history, &req.env.sink, token), None)
+        }
+    };
+    if is_over {
         return Some(answer);
     }
     let asked_ms = req.infos.durability.and_then(|durability| durability.timeout_ms);
@@ -32,6 +58,7 @@ pub(super) fn park(req: &mut Request<'_>, answer: Answer) -> Option<Answer> {
         since_ms: req.env.now_ms,
         deadline_ms: req.env.now_ms + timeout_ms.max(DURABILITY_TIMEOUT_MIN_MS),
         answer,
+        _prepare: prepare,
     };
     req.state.deferred.writes_or_new().park(write);
     if !req.state.features().has(Feature::UnorderedExecution) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use oribi_engine::{
     Bucket, Context, FillingItem, GetOutcome, KeyAhead, KeyHash, MutationOutcome,
-    OperationRejection, ReadSection, SharedOutcome, StoreRequest, VBucket,
+    OperationRejection, ReadSection, SharedOutcome, StoreRequest, VBucket, WriteVisibility,
 };
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::Frame;
@@ -20,7 +20,7 @@ use oribi_protocol::frame_info::RequestFrames;
 use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
-use oribi_types::{Cas, CollectionId, DocKey, DurabilityLevel, Vbid};
+use oribi_types::{Cas, CollectionId, DocKey, Vbid};
 
 use super::outcome::Rejection;
 use crate::buckets::BucketHandle;
@@ -39,6 +39,8 @@ pub(super) struct Request<'a> {
     pub frame: &'a Frame<'a>,
     pub opcode: Opcode,
     pub infos: RequestFrames,
+    /// When a write of the request becomes visible, and is answered.
+    pub visibility: WriteVisibility,
     /// The state of that connection.
     pub state: &'a mut ConnectionState,
     pub env: &'a mut Environment,
@@ -79,6 +81,7 @@ impl<'a> Request<'a> {
             frame,
             opcode,
             infos: RequestFrames::default(),
+            visibility: WriteVisibility::AtOnce,
             state,
             env,
             section: None,
@@ -129,11 +132,10 @@ impl<'a> Request<'a> {
         self.bucket().context(self.env.now)
     }
 
-    /// [`Request::context`] of a write: at a durability level that asks for the store, its version
-    /// becomes visible when the store has it.
+    /// [`Request::context`] of a write: it becomes visible as its durability level demands.
     #[inline(always)]
     pub fn write_context(&self) -> Context<'_> {
-        self.context().pending(self.waits_for_store())
+        self.context().visible(self.visibility)
     }
 
     /// Counters of this worker for the selected bucket. Only for opcodes whose rule demands one.
@@ -158,11 +160,10 @@ impl<'a> Request<'a> {
         counters.expect("the rule of this opcode demands a selected bucket")
     }
 
-    /// True when the answer has to wait for the store.
+    /// True when the answer has to wait until the write is durable.
     #[inline(always)]
-    pub fn waits_for_store(&self) -> bool {
-        let level = self.infos.durability.map_or(DurabilityLevel::None, |asked| asked.level);
-        level.needs_persistence()
+    pub fn waits_for_durability(&self) -> bool {
+        self.visibility != WriteVisibility::AtOnce
     }
 
     /// Refuses a durable write that the copies of its vbucket cannot acknowledge, and one that
@@ -170,22 +171,22 @@ impl<'a> Request<'a> {
     /// this before the write.
     #[inline(always)]
     pub fn admit_durable(&mut self) -> Result<(), Rejection> {
-        if self.infos.durability.is_some() { self.admit_level() } else { Ok(()) }
+        if self.waits_for_durability() { self.admit_level() } else { Ok(()) }
     }
 
     #[cold]
     fn admit_level(&mut self) -> Result<(), Rejection> {
-        const TOO_FEW: &str =
-            "the bucket asks for replicas, and no replica acknowledges writes yet";
-        const TOO_MANY: &str = "too many writes of this connection wait for the store";
-        let level = self.infos.durability.map_or(DurabilityLevel::None, |asked| asked.level);
-        if level != DurabilityLevel::None && self.handle().durable_majority() > 1 {
+        const TOO_FEW: &str = "fewer copies of the vbucket exist than a durable write waits for";
+        const TOO_MANY: &str = "too many writes of this connection wait to be durable";
+        if let WriteVisibility::WhenCommitted(_) = self.visibility {
             // Another node may have the active copy, and the client has to ask it.
             let document = self.locate()?;
-            self.bucket().serving_vbucket(document.vbid(self))?;
-            return Err(Rejection::Because(Status::DurabilityImpossible, TOO_FEW));
+            let vbucket = self.bucket().serving_vbucket(document.vbid(self))?;
+            if !vbucket.is_durability_possible() {
+                return Err(Rejection::Because(Status::DurabilityImpossible, TOO_FEW));
+            }
         }
-        if self.waits_for_store() && self.state.deferred.writes_or_new().next_position().is_none() {
+        if self.state.deferred.writes_or_new().next_position().is_none() {
             return Err(Rejection::Because(Status::Etmpfail, TOO_MANY));
         }
         Ok(())

@@ -24,6 +24,7 @@ pub fn of_refused(refused: OperationRejection) -> Status {
         OperationRejection::NeedsFetch => Status::Etmpfail,
         OperationRejection::Locked => Status::Locked,
         OperationRejection::DurableWriteInProgress => Status::SyncWriteInProgress,
+        OperationRejection::Recommitting => Status::SyncWriteReCommitInProgress,
     }
 }
 
@@ -148,6 +149,7 @@ mod tests {
             (OperationRejection::NeedsFetch, Status::Etmpfail),
             (OperationRejection::Locked, Status::Locked),
             (OperationRejection::DurableWriteInProgress, Status::SyncWriteInProgress),
+            (OperationRejection::Recommitting, Status::SyncWriteReCommitInProgress),
         ];
         for (refused, status) in all {
             assert_eq!(of_refused(refused), status);

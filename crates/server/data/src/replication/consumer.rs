@@ -23,6 +23,7 @@ mod window;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use oribi_engine::PersistOutcome;
 use oribi_protocol::dcp::durability::write_seqno_acknowledged;
 use oribi_protocol::dcp::message::{self, Message, MessageError};
 use oribi_protocol::dcp::stream_request::decode_rollback;
@@ -32,7 +33,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
-use oribi_types::{Timestamp, Vbid};
+use oribi_types::{Seqno, Timestamp, Vbid};
 
 use super::failure::{LinkFailure, StatusName};
 use super::followed_copy::FollowedCopy;
@@ -70,6 +71,8 @@ pub(crate) struct ReplicaConsumer {
     work: Vec<LinkWork>,
     /// Copies that began afresh since the last look, for the log.
     emptied: Vec<Vbid>,
+    /// Copies that acknowledge more once their stores have these seqnos.
+    store_waits: Vec<(Arc<FollowedCopy>, Seqno)>,
 }
 
 impl ReplicaConsumer {
@@ -86,6 +89,7 @@ impl ReplicaConsumer {
             window,
             work: Vec::new(),
             emptied: Vec::new(),
+            store_waits: Vec::new(),
         }
     }
 
@@ -133,6 +137,25 @@ impl ReplicaConsumer {
     /// Copies that began afresh since the last call.
     pub(crate) fn take_emptied(&mut self) -> Vec<Vbid> {
         std::mem::take(&mut self.emptied)
+    }
+
+    /// Copies for whose stores to wait; [`ReplicaConsumer::stored`] ends each wait.
+    pub(crate) fn take_store_waits(&mut self) -> Vec<(Arc<FollowedCopy>, Seqno)> {
+        std::mem::take(&mut self.store_waits)
+    }
+
+    /// A store has what was waited for, or failed: then the copy asks again later.
+    pub(crate) fn stored(&mut self, vbid: Vbid, outcome: PersistOutcome, now_ms: u64) {
+        let Some(stream) = self.streams.get_mut(&vbid) else { return };
+        stream.stored();
+        match outcome {
+            PersistOutcome::Persisted => {
+                self.ready.insert(vbid);
+            }
+            PersistOutcome::Failed => {
+                self.timers.insert((now_ms + STREAM_RETRY_MS, vbid));
+            }
+        }
     }
 
     /// When [`ReplicaConsumer::turn`] has something to do at the latest.
@@ -383,6 +406,9 @@ impl ReplicaConsumer {
                 self.window.apply(applied);
                 if let Some((head, seqno)) = stream.take_acknowledgement() {
                     write_seqno_acknowledged(out, head, seqno);
+                }
+                if let Some(seqno) = stream.take_store_wait() {
+                    self.store_waits.push((Arc::clone(stream.copy()), seqno));
                 }
                 match progress {
                     ApplyProgress::Done => {}

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use oribi_engine::PersistOutcome;
+use oribi_types::Vbid;
+
 use super::followed_copy::FollowedCopy;
 use super::work::LinkWorkResult;
 
@@ -20,6 +23,8 @@ pub enum LinkMessage {
     Follow(Arc<FollowedCopy>),
     /// A copy has stopped to follow.
     Stopped,
+    /// The store of a copy has what a link waits for, or failed.
+    Stored { link: LinkId, vbid: Vbid, outcome: PersistOutcome },
     /// Work of a link is done.
     WorkDone { link: LinkId, result: LinkWorkResult },
 }
@@ -29,6 +34,7 @@ impl fmt::Debug for LinkMessage {
         match self {
             LinkMessage::Follow(copy) => write!(f, "Follow({})", copy.vbid.0),
             LinkMessage::Stopped => f.write_str("Stopped"),
+            LinkMessage::Stored { link, vbid, .. } => write!(f, "Stored({link:?}, {})", vbid.0),
             LinkMessage::WorkDone { link, .. } => write!(f, "WorkDone({link:?})"),
         }
     }

@@ -7,7 +7,7 @@ use oribi_config::Settings;
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{GetOutcome, MutationOutcome, StoreRequest};
 use oribi_system::clock::wall_clock;
-use oribi_types::{CollectionId, CopiesEpoch, DocKey, Vbid};
+use oribi_types::{CollectionId, CopiesEpoch, CopyId, DocKey, Vbid};
 
 use crate::buckets::{BucketHandle, BucketOptions};
 use crate::buckets::{CopyLinks as _, ReplicaSource};
@@ -79,6 +79,7 @@ impl Node {
                 host: "localhost".to_owned(),
                 port: active.server().addresses().kv.port(),
                 epoch: CopiesEpoch(epoch),
+                copy: CopyId { node: 2, copy: 1 },
             };
             self.server().context().cluster.links.follow(bucket.clone(), vbid, source);
         }

@@ -408,7 +408,8 @@ impl ConnectionDriver {
         let outcome = match outcome {
             PersistOutcome::Persisted => Ok(()),
             PersistOutcome::Failed => {
-                let context = "the store failed; whether it has the write is not known";
+                let context =
+                    "the store failed, or another copy is active: the outcome is not known";
                 Err((status::of_persist(outcome), context))
             }
         };
@@ -493,7 +494,7 @@ impl ConnectionDriver {
         while let Some(parked) =
             self.state.deferred.writes().and_then(|all| all.take_overdue(now_ms))
         {
-            let context = "the store did not have the write before the timeout";
+            let context = "the write was not as durable as asked for before the timeout";
             self.answer_parked(env, &parked, Err((Status::SyncWriteAmbiguous, context)));
             any = true;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use oribi_engine::{
     ApplyError, Bucket, CopyRoleError, GetOutcome, PersistOutcome, PersistenceSink,
-    ReplicatedDocument, ReplicatedVersion, SnapshotChanges,
+    ReplicatedDocument, ReplicatedVersion, SnapshotChanges, WriteVisibility,
 };
 use oribi_storage::{
     FaultPlan, FaultStore, KvStore, MemoryMedium, MemoryStore, VbBatch, VbucketPhase, VbucketState,
@@ -176,7 +176,7 @@ fn an_emptied_copy_keeps_only_its_promise() {
 fn a_pending_write_of_a_former_active_is_superseded() {
     let former = over_a_store();
     let vbucket = former.vbucket(VB).expect("it exists");
-    let pending = former.context(NOW).pending(true);
+    let pending = former.context(NOW).visible(WriteVisibility::WhenStored);
     done(former.store(VB, key("a"), &set("old"), NOW));
     done(vbucket.store(&pending, key("a"), &set("pending")));
     assert!(
@@ -198,7 +198,7 @@ fn a_pending_write_of_a_former_active_is_superseded() {
 fn a_demotion_ends_waits_as_ambiguous() {
     let bucket = over_a_store();
     let vbucket = bucket.vbucket(VB).expect("it exists");
-    let pending = bucket.context(NOW).pending(true);
+    let pending = bucket.context(NOW).visible(WriteVisibility::WhenStored);
     let waits = Arc::new(WaitResults::default());
     let sink: Arc<dyn PersistenceSink> = Arc::clone(&waits) as _;
     let write = |name, token| {

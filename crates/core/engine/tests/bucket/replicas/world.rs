@@ -129,7 +129,7 @@ impl Link {
         active: &Arc<Bucket>,
         replica: &Arc<Bucket>,
     ) -> Result<Link, StreamOpenError> {
-        let request = replica_request(replica);
+        let request = StreamRequest { filter: StreamFilter::Replica, ..replica_request(replica) };
         let stream = active.open_stream(&request, Arc::new(NoSink), 1)?;
         let vbucket = replica.vbucket(VB).expect("it exists");
         vbucket.adopt_failover_table(stream.failover_table());
@@ -174,7 +174,12 @@ impl Link {
                         expired: record.expired,
                         value: record.value,
                     };
-                    vbucket.add_replicated(&mut self.changes, &document);
+                    match record.key.collection {
+                        CollectionId::PREPARES => {
+                            assert!(vbucket.add_prepare(&mut self.changes, &document));
+                        }
+                        _ => vbucket.add_replicated(&mut self.changes, &document),
+                    }
                     self.is_complete = Some(record.seqno) == end;
                 }
             }

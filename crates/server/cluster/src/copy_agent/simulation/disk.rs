@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
+use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
 use oribi_replication::election::PromiseReport;
 use oribi_types::{Seqno, Vbid};
 use parking_lot::Mutex;
@@ -174,7 +174,7 @@ impl VbucketCopies for SimDisk {
         &self,
         vbid: Vbid,
         record: &CopiesRecord,
-        source: &TopologyNode,
+        (_, source): (CopyId, &TopologyNode),
     ) -> Result<(), CopyFailure> {
         let source = source.name.clone();
         self.change(vbid, record.epoch, |copy| {

@@ -167,7 +167,7 @@ fn write_stream(
     writer.flag("cursor_registered", stats.cursor_registered);
     writer.flag("change_streams_enabled", false);
     let (kind, ids) = match filter {
-        StreamFilter::All => ("passthrough", String::new()),
+        StreamFilter::All | StreamFilter::Replica => ("passthrough", String::new()),
         StreamFilter::Default => ("legacy", String::new()),
         StreamFilter::Scope(scope) => ("scope", format!("{:x}", scope.0)),
         StreamFilter::Collections(ids) => {

@@ -433,7 +433,7 @@ impl Stream {
 
     fn check_filter(&self, collection: CollectionId) {
         let may_be = match &self.filter {
-            StreamFilter::All => true,
+            StreamFilter::All | StreamFilter::Replica => true,
             StreamFilter::Default => collection == CollectionId::DEFAULT,
             StreamFilter::Collections(ids) => ids.contains(&collection),
             // The default collection is in the default scope for ever; others come and go.
@@ -444,7 +444,7 @@ impl Stream {
 
     fn surely_shows(&self, collection: CollectionId) -> bool {
         match &self.filter {
-            StreamFilter::All => true,
+            StreamFilter::All | StreamFilter::Replica => true,
             StreamFilter::Default => collection == CollectionId::DEFAULT,
             StreamFilter::Collections(ids) => ids.contains(&collection),
             StreamFilter::Scope(_) => self.collections.contains(&collection),

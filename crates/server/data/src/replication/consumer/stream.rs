@@ -7,28 +7,26 @@
 //!
 //! Invariants: seqnos ascend and lie inside their marker; a part is applied as a whole or waits.
 
+mod messages;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use oribi_engine::{
-    ApplyError, ManifestEventKind, ReplicatedDocument, ReplicatedVersion, SnapshotChanges, VBucket,
-};
+use oribi_engine::{ApplyError, SnapshotChanges, VBucket};
 use oribi_protocol::dcp::StreamHead;
-use oribi_protocol::dcp::item::DeletionExtras;
 use oribi_protocol::dcp::marker::{MarkerFlags, SnapshotMarker};
-use oribi_protocol::dcp::message::{DcpDocument, Message};
+use oribi_protocol::dcp::message::Message;
 use oribi_protocol::dcp::stream_request::{
     ReplicaStreamAnswer, StreamFlags, StreamRequestExtras, StreamValue,
 };
-use oribi_protocol::dcp::system_event::{EventChange, SystemEvent};
-use oribi_protocol::leb128::split_collection_key;
-use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_storage::FailoverEntry;
-use oribi_subdoc::xattr;
-use oribi_types::{Cas, Datatype, RevSeqno, Seqno, Timestamp, VbUuid};
+use oribi_types::{Cas, Seqno, Timestamp, VbUuid};
 
+use messages::{DocumentFields, add_document, deletion, owned};
+
+use crate::buckets::ReplicaSource;
 use crate::connection::memory::Reservation;
 use crate::replication::failure::LinkFailure;
 use crate::replication::followed_copy::{FollowedCopy, ReplicaPhase, ReplicaProgress};
@@ -39,9 +37,6 @@ const PART_BYTES: usize = 64 << 10;
 
 /// No history comes near it.
 const SEQNO_MAX: Seqno = Seqno(u64::MAX >> 1);
-
-/// Longest value: the largest body with the most attributes.
-const STORED_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyStreamPhase {
@@ -100,7 +95,12 @@ pub(super) struct CopyStream {
     last: Seqno,
     /// The messages that come next belong to the part at the back.
     is_in_snapshot: bool,
-    acknowledgement: Option<Seqno>,
+    /// Something may be acknowledged that was not before.
+    may_acknowledge: bool,
+    /// The last seqno acknowledged on this stream.
+    acknowledged: Option<Seqno>,
+    /// The store has to have this seqno before more is acknowledged; a wait for it is under way.
+    store_wait: Option<Seqno>,
     /// Once the copy has everything up to here, it has the beginning of the epoch, and all that it
     /// acknowledged before an unclean stop.
     record_at: Option<Seqno>,
@@ -121,7 +121,9 @@ impl CopyStream {
             is_from_disk: false,
             last: Seqno(0),
             is_in_snapshot: false,
-            acknowledgement: None,
+            may_acknowledge: false,
+            acknowledged: None,
+            store_wait: None,
             record_at: None,
             complete_end: Seqno(0),
         }
@@ -180,8 +182,9 @@ impl CopyStream {
             snapshot_end,
         };
         let mut value = String::new();
-        let copies_epoch = Some(self.copy.source.epoch);
-        StreamValue { copies_epoch, ..StreamValue::default() }.write(&mut value);
+        let ReplicaSource { epoch, copy, .. } = self.copy.source;
+        let (copies_epoch, copy) = (Some(epoch), Some(copy));
+        StreamValue { copies_epoch, copy, ..StreamValue::default() }.write(&mut value);
         let parts = RequestParts {
             opaque,
             vbid: self.copy.vbid,
@@ -212,6 +215,8 @@ impl CopyStream {
             vbucket.adopt_failover_table(&table);
         }
         (self.history, self.is_in_snapshot) = (0, false);
+        // What the copy has is acknowledged again on each stream: the active may have forgotten.
+        (self.may_acknowledge, self.acknowledged) = (true, None);
         self.phase = CopyStreamPhase::Streaming;
         Ok(())
     }
@@ -245,7 +250,7 @@ impl CopyStream {
 
     /// The work is done.
     pub(super) fn work_done(&mut self) {
-        self.is_in_work = false;
+        (self.is_in_work, self.may_acknowledge) = (false, true);
         if self.phase == CopyStreamPhase::Working {
             // Only a stream that was not accepted has no opaque.
             let is_open = self.opaque != 0;
@@ -435,7 +440,7 @@ impl CopyStream {
             applied += std::mem::take(&mut part.wire_bytes);
             part.reservations.clear();
             if part.is_complete {
-                (self.acknowledgement, self.complete_end) = (Some(part.end), part.end);
+                (self.may_acknowledge, self.complete_end) = (true, part.end);
             }
             if !part.is_closed {
                 // The rest of the snapshot is added to the same part.
@@ -469,90 +474,36 @@ impl CopyStream {
         Some(LinkWork::Copy { copy, work: CopyWork::Record })
     }
 
-    /// The end of the last snapshot that was applied since the last call.
+    /// What the copy acknowledges now, if it is more than before: complete snapshots, once it has
+    /// recorded the epoch, and nothing that has to be stored and is not.
     pub(super) fn take_acknowledgement(&mut self) -> Option<(StreamHead, Seqno)> {
-        let seqno = self.acknowledgement.take()?;
+        if !std::mem::take(&mut self.may_acknowledge) {
+            return None;
+        }
+        let vbucket = self.vbucket()?;
+        if vbucket.copy_standing().recorded != self.copy.source.epoch {
+            return None;
+        }
+        let (seqno, _) = vbucket.acknowledgeable_seqno();
+        let seqno = seqno.min(self.complete_end);
+        if self.acknowledged.is_some_and(|before| before >= seqno) {
+            return None;
+        }
+        assert!(seqno <= self.complete_end, "only complete snapshots are acknowledged");
+        self.acknowledged = Some(seqno);
         Some((self.head(), seqno))
     }
-}
 
-/// What documents of all kinds have.
-struct DocumentFields {
-    seqno: Seqno,
-    rev_seqno: RevSeqno,
-    flags: u32,
-    expiry: u32,
-    deleted: bool,
-    expired: bool,
-}
+    /// The seqno that the store has to have before more can be acknowledged, once.
+    pub(super) fn take_store_wait(&mut self) -> Option<Seqno> {
+        let (_, fence) = self.vbucket()?.acknowledgeable_seqno();
+        let fence = fence.filter(|fence| Some(*fence) != self.store_wait)?;
+        self.store_wait = Some(fence);
+        Some(fence)
+    }
 
-fn deletion(document: &DcpDocument<'_, DeletionExtras>, expired: bool) -> DocumentFields {
-    let extras = &document.extras;
-    DocumentFields {
-        seqno: extras.by_seqno,
-        rev_seqno: extras.rev_seqno,
-        flags: 0,
-        expiry: extras.delete_time.unwrap_or(0),
-        deleted: true,
-        expired,
+    /// The wait for the store is over.
+    pub(super) fn stored(&mut self) {
+        (self.store_wait, self.may_acknowledge) = (None, true);
     }
-}
-
-fn add_document<E>(
-    vbucket: &VBucket,
-    changes: &mut SnapshotChanges,
-    document: &DcpDocument<'_, E>,
-    fields: DocumentFields,
-) -> Result<(), LinkFailure> {
-    let key = split_collection_key(document.key);
-    let key = key.map_err(|_| LinkFailure::Protocol("a malformed key"))?;
-    let datatype = Datatype(document.datatype);
-    let known = Datatype::JSON.0 | Datatype::SNAPPY.0 | Datatype::XATTR.0;
-    let has_attributes = datatype.contains(Datatype::XATTR);
-    // Compressed together is a form that no node of this version sends.
-    let is_known = datatype.0 & !known == 0;
-    if !is_known || has_attributes && datatype.contains(Datatype::SNAPPY) {
-        return Err(LinkFailure::Protocol("a datatype that was not agreed"));
-    }
-    if document.cas == 0 || fields.rev_seqno == RevSeqno(0) {
-        return Err(LinkFailure::Protocol("a document without CAS or revision"));
-    }
-    if document.value.len() > STORED_BYTES_MAX {
-        return Err(LinkFailure::Protocol("a value that is too long"));
-    }
-    if has_attributes && xattr::split(document.value).is_err() {
-        return Err(LinkFailure::Protocol("malformed extended attributes"));
-    }
-    let version = ReplicatedVersion {
-        seqno: fields.seqno,
-        cas: Cas(document.cas),
-        rev_seqno: fields.rev_seqno,
-    };
-    let DocumentFields { flags, expiry, deleted, expired, .. } = fields;
-    let value = document.value;
-    let document =
-        ReplicatedDocument { key, version, flags, expiry, datatype, deleted, expired, value };
-    vbucket.add_replicated(changes, &document);
-    Ok(())
-}
-
-fn owned(event: &SystemEvent<'_>) -> Result<OwnedEvent, LinkFailure> {
-    let name = |name: &[u8]| {
-        let name = std::str::from_utf8(name).map_err(|_| LinkFailure::Protocol("a malformed name"));
-        name.map(str::to_owned)
-    };
-    let (kind, collection, max_ttl_s, name) = match event.change {
-        EventChange::CollectionBegin { collection, name: text, max_ttl } => {
-            (ManifestEventKind::CollectionBegin, Some(collection), max_ttl, name(text)?)
-        }
-        EventChange::CollectionEnd { collection } => {
-            (ManifestEventKind::CollectionEnd, Some(collection), None, String::new())
-        }
-        EventChange::ScopeBegin { name: text } => {
-            (ManifestEventKind::ScopeBegin, None, None, name(text)?)
-        }
-        EventChange::ScopeEnd => (ManifestEventKind::ScopeEnd, None, None, String::new()),
-    };
-    let (seqno, manifest_uid, scope) = (event.by_seqno, event.manifest_uid, event.scope);
-    Ok(OwnedEvent { seqno, kind, manifest_uid, scope, collection, max_ttl_s, name })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use oribi_engine::BucketConfig;
 use oribi_storage::MemoryStore;
-use oribi_types::{CopiesEpoch, Seqno, Vbid};
+use oribi_types::{CopiesEpoch, CopyId, Seqno, Vbid};
 
 use super::ReplicationLinks;
 use crate::buckets::{BucketHandle, Buckets};
@@ -17,8 +17,9 @@ fn bucket() -> Arc<BucketHandle> {
 }
 
 fn source(epoch: u64) -> ReplicaSource {
-    let epoch = CopiesEpoch(epoch);
-    ReplicaSource { node: "one".to_owned(), host: "127.0.0.1".to_owned(), port: 11210, epoch }
+    let (epoch, copy) = (CopiesEpoch(epoch), CopyId { node: 2, copy: 1 });
+    let (node, host) = ("one".to_owned(), "127.0.0.1".to_owned());
+    ReplicaSource { node, host, port: 11210, epoch, copy }
 }
 
 #[test]

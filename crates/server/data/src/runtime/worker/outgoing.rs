@@ -65,6 +65,13 @@ impl OutgoingLinks {
                 let slots: Vec<usize> = self.links.iter().map(|(slot, _)| slot).collect();
                 slots.into_iter().for_each(|slot| self.make_ready(slot));
             }
+            LinkMessage::Stored { link: LinkId { slot, attempt }, vbid, outcome } => {
+                let link = self.links.get_mut(slot).filter(|link| link.attempt() == attempt);
+                if let Some(link) = link {
+                    link.note_stored(vbid, outcome, env.now_ms);
+                    self.make_ready(slot);
+                }
+            }
             LinkMessage::WorkDone { link: LinkId { slot, attempt }, result } => {
                 let link = self.links.get_mut(slot).filter(|link| link.attempt() == attempt);
                 if let Some(link) = link {

@@ -95,7 +95,7 @@ fn give(pair: &Pair, stream: &mut CopyStream, frames: &[Vec<u8>]) -> Result<(), 
 
 #[test]
 fn messages_out_of_order_are_refused() {
-    let cases: [(&str, Vec<Vec<u8>>); 13] = [
+    let cases: [(&str, Vec<Vec<u8>>); 14] = [
         ("outside of a snapshot", vec![mutation(&GOOD)]),
         ("goes back", vec![marker(2, 1)]),
         ("goes back", vec![marker(0, 0)]),
@@ -107,7 +107,8 @@ fn messages_out_of_order_are_refused() {
         ("outside of a snapshot", vec![marker(1, 1), mutation(&GOOD), mutation(&GOOD)]),
         ("without CAS", vec![marker(1, 3), mutation(&MutationFields { cas: 0, ..GOOD })]),
         ("without CAS", vec![marker(1, 3), mutation(&MutationFields { rev_seqno: 0, ..GOOD })]),
-        ("malformed key", vec![marker(1, 3), mutation(&MutationFields { collection: 2, ..GOOD })]),
+        ("malformed key", vec![marker(1, 3), mutation(&MutationFields { collection: 3, ..GOOD })]),
+        ("a prepare", vec![marker(1, 3), mutation(&MutationFields { collection: 2, ..GOOD })]),
         (
             "malformed key",
             vec![marker(1, 3), mutation(&MutationFields { key: &[b'k'; 252], ..GOOD })],

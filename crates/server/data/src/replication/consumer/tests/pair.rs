@@ -11,7 +11,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_protocol::status::Status;
 use oribi_storage::{KvStore as _, MemoryStore};
-use oribi_types::{CollectionId, CopiesEpoch, Timestamp, Vbid};
+use oribi_types::{CollectionId, CopiesEpoch, CopyId, Timestamp, Vbid};
 
 use crate::buckets::ReplicaSource;
 use crate::buckets::dcp_registry::DcpProducerFigures;
@@ -136,6 +136,7 @@ impl Pair {
             host: String::new(),
             port: 0,
             epoch: CopiesEpoch(epoch),
+            copy: CopyId { node: 2, copy: 1 },
         };
         let copy =
             |vbid| Arc::new(FollowedCopy::new(self.replica.bucket.clone(), vbid, source.clone()));

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
+use oribi_engine::{PersistOutcome, PersistenceSink};
 use oribi_protocol::frame::{DecodedFrame, decode};
 use oribi_protocol::limits::{FRAME_BYTES_MAX, READ_BLOCK_BYTES};
 use oribi_protocol::read_buffer::ReadBuffer;
+use oribi_types::Vbid;
 
 use crate::connection::memory::Reservation;
 use crate::dispatch::environment::Environment;
@@ -22,8 +24,8 @@ use crate::replication::consumer::handshake::NOOP_INTERVAL_S;
 use crate::replication::consumer::{LinkIdentity, ReplicaConsumer};
 use crate::replication::failure::LinkFailure;
 use crate::replication::followed_copy::FollowedCopy;
-use crate::replication::links::LinkSubmission;
-use crate::replication::message::LinkId;
+use crate::replication::links::{LinkSubmission, LinkWorker as _};
+use crate::replication::message::{LinkId, LinkMessage};
 use crate::replication::work::{LinkWork, LinkWorkResult};
 use crate::runtime::mailbox::Mailbox;
 
@@ -78,6 +80,19 @@ enum LinkState {
     Resolving { until_ms: u64 },
     Connecting { stream: TcpStream, until_ms: u64, rest: Vec<SocketAddr> },
     Open(Box<OpenLink>),
+}
+
+/// Tells a link that the store of one of its copies has something; the token is the vbucket.
+struct StoreWaiter {
+    worker: Arc<Mailbox>,
+    link: LinkId,
+}
+
+impl PersistenceSink for StoreWaiter {
+    fn persisted(&self, token: u64, outcome: PersistOutcome) {
+        let vbid = Vbid(u16::try_from(token).expect("the token is a vbucket"));
+        self.worker.post_link(LinkMessage::Stored { link: self.link, vbid, outcome });
+    }
 }
 
 struct OpenLink {
@@ -162,6 +177,12 @@ impl OutgoingLink {
         if let LinkState::Open(open) = &mut self.state {
             open.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
             open.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
+        }
+    }
+
+    pub(super) fn note_stored(&mut self, vbid: Vbid, outcome: PersistOutcome, now_ms: u64) {
+        if let LinkState::Open(open) = &mut self.state {
+            open.consumer.stored(vbid, outcome, now_ms);
         }
     }
 
@@ -329,8 +350,18 @@ impl OutgoingLink {
         for result in self.results.drain(..) {
             open.consumer.work_done(result, &mut open.out)?;
         }
-        let has_more = open.receive(env)?;
+        let mut has_more = open.receive(env)?;
         open.consumer.turn(env.now, env.now_ms, &mut open.out)?;
+        let link = LinkId { slot, attempt: self.attempt };
+        for (copy, seqno) in open.consumer.take_store_waits() {
+            let worker = Arc::clone(mailbox);
+            let sink: Arc<dyn PersistenceSink> = Arc::new(StoreWaiter { worker, link });
+            let (bucket, vbid) = (copy.bucket.bucket(), copy.vbid);
+            if bucket.when_stored(vbid, seqno, &sink, u64::from(vbid.0)) {
+                open.consumer.stored(vbid, PersistOutcome::Persisted, env.now_ms);
+                has_more = true;
+            }
+        }
         open.send()?;
         open.count(env);
         let mut works = Vec::new();

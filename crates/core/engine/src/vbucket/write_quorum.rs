@@ -1,0 +1,159 @@
+//! The copies that a durable write of a vbucket waits for, and what they acknowledged.
+//!
+//! Owns: that decision, as plain data. A write is committed when a write quorum of each set of the
+//! record acknowledged it in the record's epoch, the active among them. A set's quorum is the
+//! majority of the configured copies, or all of fewer members. Acknowledgements of other epochs
+//! count nothing; a later one may come before its record, so it is kept.
+
+use std::collections::BTreeMap;
+
+use oribi_types::{CopiesEpoch, CopyId, DurabilityLevel, Seqno};
+
+/// The members of a vbucket's copies in one epoch, as the active copy sees them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WriteQuorum {
+    pub epoch: CopiesEpoch,
+    pub active: CopyId,
+    pub members: Vec<CopyId>,
+    /// The members that replace `members`; empty outside of such a change.
+    pub joining: Vec<CopyId>,
+    /// Copies that a durable write waits for, the active among them, if there are so many.
+    pub majority: usize,
+}
+
+impl WriteQuorum {
+    fn sets(&self) -> impl Iterator<Item = &[CopyId]> {
+        [&self.members[..], &self.joining[..]].into_iter().filter(|set| !set.is_empty())
+    }
+
+    fn is_possible(&self) -> bool {
+        self.sets().all(|set| set.len() >= self.majority)
+    }
+
+    fn is_met(&self, holds: impl Fn(CopyId) -> bool) -> bool {
+        self.sets().all(|set| {
+            let holding = set.iter().filter(|member| holds(**member)).count();
+            holding >= self.majority.min(set.len())
+        })
+    }
+}
+
+/// See the module text.
+#[derive(Default)]
+pub(super) struct CopyAcknowledgements {
+    /// `None` until the copy is active.
+    quorum: Option<WriteQuorum>,
+    acknowledged: BTreeMap<CopyId, (CopiesEpoch, Seqno)>,
+}
+
+impl CopyAcknowledgements {
+    /// Begins an epoch. What members acknowledged in it before counts.
+    pub(super) fn begin(&mut self, quorum: WriteQuorum) {
+        assert!(quorum.members.contains(&quorum.active), "the active copy is a member");
+        assert!(quorum.majority > 0, "the active copy counts");
+        self.acknowledged.retain(|member, (epoch, _)| {
+            let is_member = quorum.members.contains(member) || quorum.joining.contains(member);
+            is_member && *epoch >= quorum.epoch
+        });
+        self.quorum = Some(quorum);
+    }
+
+    /// A member has everything up to `seqno`, as far as durability demands, in `epoch`.
+    pub(super) fn acknowledged(&mut self, member: CopyId, epoch: CopiesEpoch, seqno: Seqno) {
+        let newest = self.quorum.as_ref().map_or(CopiesEpoch(0), |quorum| quorum.epoch);
+        if epoch < newest {
+            return;
+        }
+        let known = self.acknowledged.entry(member).or_insert((epoch, seqno));
+        *known = (*known).max((epoch, seqno));
+    }
+
+    /// False while fewer copies exist than a durable write asks for.
+    pub(super) fn is_possible(&self) -> bool {
+        self.quorum.as_ref().is_some_and(WriteQuorum::is_possible)
+    }
+
+    /// True when a prepare is committed; the active has persisted everything up to `persisted`.
+    pub(super) fn commits(&self, prepare: Seqno, level: DurabilityLevel, persisted: Seqno) -> bool {
+        debug_assert!(prepare > Seqno(0), "a prepare has a seqno");
+        let Some(quorum) = &self.quorum else { return false };
+        let holds = |member: CopyId| {
+            let acknowledged = self.acknowledged.get(&member);
+            let is_acknowledged = acknowledged
+                .is_some_and(|(epoch, seqno)| *epoch == quorum.epoch && *seqno >= prepare);
+            member == quorum.active || is_acknowledged
+        };
+        (!level.needs_persistence() || prepare <= persisted) && quorum.is_met(holds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Seqno = Seqno(0);
+
+    fn copy(node: u16) -> CopyId {
+        CopyId { node, copy: 1 }
+    }
+
+    fn of(epoch: u64, nodes: &[u16], joining: &[u16], majority: usize) -> WriteQuorum {
+        let set = |nodes: &[u16]| nodes.iter().map(|node| copy(*node)).collect();
+        WriteQuorum {
+            epoch: CopiesEpoch(epoch),
+            active: copy(1),
+            members: set(nodes),
+            joining: set(joining),
+            majority,
+        }
+    }
+
+    #[test]
+    fn a_majority_of_this_epoch_commits() {
+        let level = DurabilityLevel::Majority;
+        let mut monitor = CopyAcknowledgements::default();
+        assert!(!monitor.commits(Seqno(1), level, NONE) && !monitor.is_possible());
+        monitor.begin(of(2, &[1, 2, 3], &[], 2));
+        assert!(monitor.is_possible());
+        monitor.acknowledged(copy(2), CopiesEpoch(1), Seqno(9));
+        monitor.acknowledged(copy(9), CopiesEpoch(2), Seqno(9));
+        assert!(!monitor.commits(Seqno(1), level, NONE), "neither epoch nor member is right");
+        monitor.acknowledged(copy(3), CopiesEpoch(2), Seqno(4));
+        monitor.acknowledged(copy(3), CopiesEpoch(2), Seqno(3));
+        assert!(monitor.commits(Seqno(4), level, NONE) && !monitor.commits(Seqno(5), level, NONE));
+        let persists = DurabilityLevel::MajorityAndPersistOnMaster;
+        assert!(!monitor.commits(Seqno(4), persists, Seqno(3)));
+        assert!(monitor.commits(Seqno(4), persists, Seqno(4)));
+        monitor.begin(of(3, &[1, 2, 3], &[], 2));
+        assert!(!monitor.commits(Seqno(1), level, NONE), "members acknowledge again");
+    }
+
+    #[test]
+    fn a_joint_record_asks_both_sets() {
+        let mut monitor = CopyAcknowledgements::default();
+        monitor.begin(of(1, &[1, 2], &[1, 3], 2));
+        monitor.acknowledged(copy(2), CopiesEpoch(1), Seqno(5));
+        assert!(!monitor.commits(Seqno(5), DurabilityLevel::Majority, NONE));
+        monitor.acknowledged(copy(3), CopiesEpoch(1), Seqno(5));
+        assert!(monitor.commits(Seqno(5), DurabilityLevel::Majority, NONE));
+    }
+
+    #[test]
+    fn a_lone_copy_commits_and_admits_no_write() {
+        let mut monitor = CopyAcknowledgements::default();
+        monitor.begin(of(1, &[1], &[], 2));
+        assert!(!monitor.is_possible());
+        assert!(monitor.commits(Seqno(5), DurabilityLevel::Majority, NONE));
+    }
+
+    // An acknowledgement that came before its record was forgotten, and the write waited for ever.
+    #[test]
+    fn an_acknowledgement_may_precede_its_record() {
+        let mut monitor = CopyAcknowledgements::default();
+        monitor.begin(of(1, &[1, 2], &[], 2));
+        monitor.acknowledged(copy(2), CopiesEpoch(2), Seqno(5));
+        assert!(!monitor.commits(Seqno(5), DurabilityLevel::Majority, NONE));
+        monitor.begin(of(2, &[1, 2], &[], 2));
+        assert!(monitor.commits(Seqno(5), DurabilityLevel::Majority, NONE));
+    }
+}

@@ -1,0 +1,357 @@
+//! Durable writes over two or three copies: who sees a prepare, when it is committed, and what a
+//! restart, a backfill and a promotion make of it.
+
+use std::sync::Arc;
+
+use oribi_engine::dcp::{StreamChange, StreamFilter, StreamRequest, StreamStep};
+use oribi_engine::{
+    AppliedMutation, Bucket, GetOutcome, MutationOutcome, OperationRejection, PersistOutcome,
+    PersistenceSink, WriteQuorum, WriteVisibility,
+};
+use oribi_storage::{MemoryMedium, MemoryStore};
+use oribi_types::{Cas, CollectionId, CopiesEpoch, CopyId, DurabilityLevel, Seqno};
+use parking_lot::Mutex;
+
+use super::world::{Link, NoSink, get_replica, replica_request};
+use crate::operations_by_vbid::OperationsByVbid;
+use crate::{NOW, VB, config, done, entropy, key, set};
+
+const MAJORITY: DurabilityLevel = DurabilityLevel::Majority;
+const PERSIST: DurabilityLevel = DurabilityLevel::PersistToMajority;
+const EPOCH: CopiesEpoch = CopiesEpoch(1);
+
+fn id(node: u16) -> CopyId {
+    CopyId { node, copy: 1 }
+}
+
+/// A node with one copy, on a disk that outlives it.
+struct Node {
+    id: CopyId,
+    disk: Arc<MemoryMedium>,
+    bucket: Arc<Bucket>,
+}
+
+impl Node {
+    fn new(node: u16) -> Node {
+        let disk = Arc::new(MemoryMedium::default());
+        let bucket = opened(&disk, true);
+        bucket.become_replica(VB).expect("an empty copy");
+        Node { id: id(node), disk, bucket }
+    }
+
+    fn restart(&mut self) {
+        self.bucket = opened(&self.disk, false);
+    }
+
+    fn promote(&self, epoch: u64, nodes: &[u16]) {
+        self.bucket.promote(VB, CopiesEpoch(epoch)).expect("a replica");
+        self.begin(epoch, nodes);
+    }
+
+    fn begin(&self, epoch: u64, nodes: &[u16]) {
+        let quorum = WriteQuorum {
+            epoch: CopiesEpoch(epoch),
+            active: self.id,
+            members: nodes.iter().map(|node| id(*node)).collect(),
+            joining: Vec::new(),
+            majority: 2,
+        };
+        self.vbucket().set_quorum(quorum);
+        self.vbucket().complete_prepares(&self.bucket.context(NOW));
+    }
+
+    fn vbucket(&self) -> &oribi_engine::VBucket {
+        self.bucket.vbucket(VB).expect("it exists")
+    }
+
+    fn flush(&self) {
+        while self.bucket.flush_step().expect("the store is sound").more {}
+    }
+
+    fn write(&self, name: &str, value: &str, level: DurabilityLevel) -> AppliedMutation {
+        done(self.try_write(name, value, level))
+    }
+
+    fn try_write(&self, name: &str, value: &str, level: DurabilityLevel) -> MutationOutcome {
+        let context = self.bucket.context(NOW).visible(WriteVisibility::WhenCommitted(level));
+        self.vbucket().store(&context, key(name), &set(value))
+    }
+
+    fn delete(&self, name: &str) -> AppliedMutation {
+        let context = self.bucket.context(NOW).visible(WriteVisibility::WhenCommitted(MAJORITY));
+        done(self.vbucket().delete(&context, key(name), Cas(0)))
+    }
+
+    /// This replica's acknowledgement reaches the active.
+    fn acknowledge(&self, active: &Node, epoch: CopiesEpoch) {
+        let (seqno, _) = self.vbucket().acknowledgeable_seqno();
+        let context = active.bucket.context(NOW);
+        active.vbucket().copy_acknowledged(&context, (self.id, epoch), seqno);
+    }
+
+    fn value(&self, name: &str) -> Option<String> {
+        let found = match self.vbucket().is_replica() {
+            true => get_replica(&self.bucket, key(name), NOW),
+            false => self.bucket.get(VB, key(name), NOW),
+        };
+        match found {
+            GetOutcome::Hit(item) => Some(String::from_utf8_lossy(item.value()).into_owned()),
+            GetOutcome::Miss => None,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn opened(disk: &Arc<MemoryMedium>, is_clean: bool) -> Arc<Bucket> {
+    let store = Arc::new(MemoryStore::on(Arc::clone(disk)));
+    let bucket = Bucket::open_copies(config(), store, entropy(), is_clean).expect("it opens");
+    while !bucket.stats().warmup.done {
+        bucket.warmup_step();
+    }
+    bucket
+}
+
+fn trio() -> (Node, Node, Node) {
+    let (active, second, third) = (Node::new(1), Node::new(2), Node::new(3));
+    active.promote(1, &[1, 2, 3]);
+    (active, second, third)
+}
+
+fn feed(active: &Node, replica: &Node) -> Link {
+    let mut link = Link::open(&active.bucket, &replica.bucket).expect("a stream");
+    link.run(&active.bucket, &replica.bucket);
+    link
+}
+
+/// What a client's stream shows from the beginning.
+fn shown(node: &Node) -> Vec<(u64, String)> {
+    let request = StreamRequest {
+        filter: StreamFilter::All,
+        start: Seqno(0),
+        snapshot: (Seqno(0), Seqno(0)),
+        ..replica_request(&node.bucket)
+    };
+    let mut stream = node.bucket.open_stream(&request, Arc::new(NoSink), 9).expect("it opens");
+    let mut changes = Vec::new();
+    loop {
+        node.bucket.backfill_step(&|_| false, &|| NOW).expect("the store is sound");
+        match stream.next() {
+            StreamStep::Idle => return changes,
+            StreamStep::Change(StreamChange::Document(found)) => {
+                assert_ne!(found.record.key.collection, CollectionId::PREPARES);
+                let value = String::from_utf8_lossy(found.record.value).into_owned();
+                changes.push((found.record.seqno.0, value));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Outcomes(Mutex<Vec<(u64, PersistOutcome)>>);
+
+impl PersistenceSink for Outcomes {
+    fn persisted(&self, token: u64, outcome: PersistOutcome) {
+        self.0.lock().push((token, outcome));
+    }
+}
+
+fn wait(node: &Node, write: AppliedMutation) -> (Arc<Outcomes>, bool) {
+    let outcomes = Arc::new(Outcomes::default());
+    let sink: Arc<dyn PersistenceSink> = outcomes.clone();
+    let asked = ((write.seqno, Some(write.vb_uuid)), false);
+    let is_over = node.bucket.when_committed(VB, asked, &sink, 5);
+    (outcomes, is_over)
+}
+
+#[test]
+fn a_prepare_is_seen_once_a_majority_has_it() {
+    let (active, second, third) = trio();
+    done(active.bucket.store(VB, key("a"), &set("0"), NOW));
+    let write = active.write("a", "1", MAJORITY);
+    let (outcomes, is_over) = wait(&active, write);
+    let mut links = [feed(&active, &second), feed(&active, &third)];
+    for node in [&active, &second, &third] {
+        assert_eq!(node.value("a").as_deref(), Some("0"));
+    }
+    let refused = active.try_write("a", "2", DurabilityLevel::Majority);
+    let is_refused =
+        matches!(refused, MutationOutcome::Refused(OperationRejection::DurableWriteInProgress));
+    assert!(is_refused && !is_over && outcomes.0.lock().is_empty(), "{refused:?}");
+    assert_eq!(shown(&active), [(1, "0".into())]);
+    second.acknowledge(&active, CopiesEpoch(0));
+    assert_eq!(active.value("a").as_deref(), Some("0"), "an earlier epoch counts nothing");
+    second.acknowledge(&active, EPOCH);
+    assert_eq!(active.value("a").as_deref(), Some("1"));
+    assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Persisted)]);
+    let GetOutcome::Hit(item) = active.bucket.get(VB, key("a"), NOW) else { panic!("a hit") };
+    assert_eq!((item.cas(), item.seqno()), (write.cas, Seqno(write.seqno.0 + 1)));
+    assert_eq!(shown(&active), [(3, "1".into())]);
+    assert_eq!(third.value("a").as_deref(), Some("0"), "the commit has not come yet");
+    links[0].run(&active.bucket, &second.bucket);
+    links[1].run(&active.bucket, &third.bucket);
+    for node in [&second, &third] {
+        assert_eq!(node.value("a").as_deref(), Some("1"));
+        node.flush();
+    }
+    active.flush();
+    let (outcomes, is_over) = wait(&active, write);
+    assert!(is_over && outcomes.0.lock().is_empty(), "it is committed already");
+}
+
+#[test]
+fn outcomes_have_the_order_of_prepares() {
+    let (active, second, third) = trio();
+    let persisted = active.write("a", "1", PERSIST);
+    active.write("b", "1", MAJORITY);
+    let (_second, _third) = (feed(&active, &second), feed(&active, &third));
+    third.acknowledge(&active, EPOCH);
+    assert_eq!((active.value("a"), active.value("b")), (None, None), "no replica has stored a");
+    second.flush();
+    assert_eq!(second.vbucket().acknowledgeable_seqno(), (Seqno(2), None));
+    assert_eq!(third.vbucket().acknowledgeable_seqno(), (Seqno(0), Some(Seqno(1))));
+    second.acknowledge(&active, EPOCH);
+    assert_eq!(active.value("b"), None, "the active has not stored a");
+    active.flush();
+    assert_eq!((active.value("a"), active.value("b")), (Some("1".into()), Some("1".into())));
+    assert_eq!(persisted.seqno, Seqno(1));
+}
+
+#[test]
+fn an_abandoned_write_is_aborted_and_never_shown() {
+    let (active, second, third) = trio();
+    done(active.bucket.store(VB, key("a"), &set("0"), NOW));
+    let first = active.write("b", "1", MAJORITY);
+    let write = active.write("a", "1", MAJORITY);
+    let (outcomes, _) = wait(&active, write);
+    let mut link = feed(&active, &second);
+    active.vbucket().expire_prepare(&active.bucket.context(NOW), write.seqno);
+    assert!(outcomes.0.lock().is_empty(), "an older prepare has no outcome yet");
+    active.vbucket().expire_prepare(&active.bucket.context(NOW), first.seqno);
+    assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Failed)]);
+    second.acknowledge(&active, EPOCH);
+    link.run(&active.bucket, &second.bucket);
+    let _third = feed(&active, &third);
+    for node in [&active, &second, &third] {
+        assert_eq!((node.value("a").as_deref(), node.value("b")), (Some("0"), None));
+        node.flush();
+        assert_eq!(node.vbucket().stats().pending_writes, 0);
+    }
+    done(active.bucket.store(VB, key("a"), &set("2"), NOW));
+    assert_eq!(shown(&active), [(1, "0".into()), (6, "2".into())]);
+}
+
+#[test]
+fn a_durable_deletion_takes_effect_at_its_commit() {
+    let (active, second, _) = trio();
+    done(active.bucket.store(VB, key("a"), &set("0"), NOW));
+    active.delete("a");
+    let mut link = feed(&active, &second);
+    assert_eq!((active.value("a"), second.value("a")), (Some("0".into()), Some("0".into())));
+    second.acknowledge(&active, EPOCH);
+    link.run(&active.bucket, &second.bucket);
+    assert_eq!((active.value("a"), second.value("a")), (None, None));
+}
+
+// A promoted copy showed a prepare, or lost one that its predecessor had committed.
+#[test]
+fn a_promoted_copy_commits_first_and_answers_then() {
+    let (active, second, third) = trio();
+    active.write("a", "1", MAJORITY);
+    let (_second, _third) = (feed(&active, &second), feed(&active, &third));
+    second.acknowledge(&active, EPOCH);
+    assert_eq!(active.value("a").as_deref(), Some("1"));
+    second.promote(2, &[1, 2, 3]);
+    let GetOutcome::Refused(refused) = second.bucket.get(VB, key("a"), NOW) else { panic!("no") };
+    assert_eq!(refused, OperationRejection::Recommitting);
+    let refused = second.bucket.store(VB, key("b"), &set("1"), NOW);
+    assert!(matches!(refused, MutationOutcome::Refused(OperationRejection::Recommitting)));
+    second.vbucket().expire_prepare(&second.bucket.context(NOW), Seqno(1));
+    let mut link = feed(&second, &third);
+    third.acknowledge(&second, EPOCH);
+    let is_waiting = matches!(second.bucket.get(VB, key("a"), NOW), GetOutcome::Refused(_));
+    assert!(is_waiting, "an acknowledgement of an earlier epoch counts nothing");
+    third.acknowledge(&second, CopiesEpoch(2));
+    assert_eq!(second.value("a").as_deref(), Some("1"));
+    link.run(&second.bucket, &third.bucket);
+    assert_eq!(third.value("a").as_deref(), Some("1"));
+}
+
+#[test]
+fn a_lone_survivor_commits_what_it_inherits() {
+    let (active, second, _) = trio();
+    active.write("a", "1", MAJORITY);
+    let _link = feed(&active, &second);
+    second.promote(2, &[2]);
+    assert_eq!(second.value("a").as_deref(), Some("1"));
+    assert!(!second.vbucket().is_durability_possible());
+}
+
+// A copy that was killed after it had acknowledged a persisted write came back without it.
+#[test]
+fn stored_prepares_are_open_after_a_restart() {
+    let (active, mut second, third) = trio();
+    active.write("a", "1", PERSIST);
+    let link = feed(&active, &second);
+    second.flush();
+    assert_eq!(second.vbucket().acknowledgeable_seqno(), (Seqno(1), None));
+    drop(link);
+    second.restart();
+    assert_eq!((second.value("a"), second.vbucket().stats().pending_writes), (None, 1));
+    second.promote(2, &[1, 2, 3]);
+    let _link = feed(&second, &third);
+    third.flush();
+    third.acknowledge(&second, CopiesEpoch(2));
+    assert_eq!(second.value("a").as_deref(), Some("1"));
+    second.flush();
+    second.restart();
+    assert_eq!(
+        (second.value("a").as_deref(), second.vbucket().stats().pending_writes),
+        (Some("1"), 0)
+    );
+}
+
+// A completed prepare in the store was taken for an open one.
+#[test]
+fn completed_prepares_in_the_store_are_over() {
+    let (active, mut second, third) = trio();
+    let rounds = ["1", "2", "3"];
+    for value in rounds {
+        let write = active.write("a", value, MAJORITY);
+        active.flush();
+        let _link = feed(&active, &second);
+        second.flush();
+        if value == "2" {
+            active.vbucket().expire_prepare(&active.bucket.context(NOW), write.seqno);
+        } else {
+            second.acknowledge(&active, EPOCH);
+        }
+        active.flush();
+        let _link = feed(&active, &second);
+        second.flush();
+    }
+    done(active.bucket.delete(VB, key("a"), Cas(0), NOW));
+    active.flush();
+    let _link = feed(&active, &second);
+    second.flush();
+    let _third = feed(&active, &third);
+    second.restart();
+    for node in [&active, &second, &third] {
+        assert_eq!((node.value("a"), node.vbucket().stats().pending_writes), (None, 0));
+    }
+}
+
+#[test]
+fn an_open_prepare_comes_with_a_backfill() {
+    let (active, second, third) = trio();
+    done(active.bucket.store(VB, key("b"), &set("1"), NOW));
+    active.write("a", "1", MAJORITY);
+    active.flush();
+    let _link = feed(&active, &second);
+    assert_eq!(second.vbucket().stats().pending_writes, 1);
+    assert_eq!(shown(&active), [(1, "1".into())]);
+    second.acknowledge(&active, EPOCH);
+    let _link = feed(&active, &third);
+    assert_eq!((active.value("a"), third.value("a")), (Some("1".into()), Some("1".into())));
+    done(active.bucket.store(VB, key("a"), &set("2"), NOW));
+}
