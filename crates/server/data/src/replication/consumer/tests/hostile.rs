@@ -108,7 +108,10 @@ fn messages_out_of_order_are_refused() {
         ("without CAS", vec![marker(1, 3), mutation(&MutationFields { cas: 0, ..GOOD })]),
         ("without CAS", vec![marker(1, 3), mutation(&MutationFields { rev_seqno: 0, ..GOOD })]),
         ("malformed key", vec![marker(1, 3), mutation(&MutationFields { collection: 3, ..GOOD })]),
-        ("a prepare", vec![marker(1, 3), mutation(&MutationFields { collection: 2, ..GOOD })]),
+        (
+            "malformed prepare",
+            vec![marker(1, 3), mutation(&MutationFields { collection: 2, ..GOOD })],
+        ),
         (
             "malformed key",
             vec![marker(1, 3), mutation(&MutationFields { key: &[b'k'; 252], ..GOOD })],
