@@ -12,11 +12,11 @@ use super::source_tree::{SourceFile, SourceTree};
 const FLOORS: [(&str, usize); 8] = [
     ("crates/core/engine/src/", 50),
     ("crates/core/storage/src/", 50),
-    ("crates/server/admin/src/", 10),
+    ("crates/server/admin/src/", 20),
     ("crates/server/auth/src/", 20),
     ("crates/server/cluster/src/", 20),
-    ("crates/server/config/src/", 16),
-    ("crates/server/data/src/", 16),
+    ("crates/server/config/src/", 20),
+    ("crates/server/data/src/", 20),
     ("crates/server/replication/src/", 20),
 ];
 

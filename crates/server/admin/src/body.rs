@@ -30,6 +30,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 
 /// Most bytes of a piece that the socket is given at a time.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
+const _: () = assert!(PIECE_BYTES <= FRAME_BYTES_MAX, "a piece is sent in one frame");
 
 /// Interval between two looks whether others wait for the memory of an answer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

@@ -50,6 +50,7 @@ const NAME: &str = "http";
 
 /// Where a client says that it lost its connection.
 const LAST_EVENT_ID: &str = "last-event-id";
+const _: () = assert!(ADMIN_CHANGES_VBUCKETS_MAX == 256, "a refusal names the limit");
 
 /// Tells nginx and its like to pass events on at once.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");

@@ -24,6 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Longest duration of a stream.
 const STREAM_DURATION: Duration = Duration::from_secs(600);
+const _: () = assert!(LOOK_INTERVAL.as_millis() < STREAM_DURATION.as_millis());
 
 /// Separator of configurations, which also keeps an idle stream alive.
 const SEPARATOR: &str = "\n\n\n\n";

@@ -67,6 +67,8 @@ impl FigureHistory {
             assert!(history.bytes >= oldest.bytes(), "every sample was counted when it was added");
             history.bytes -= oldest.bytes();
         }
+        assert!(history.samples.len() <= SAMPLES_MAX, "a curve has so many samples at most");
+        debug_assert_eq!(history.bytes == 0, history.samples.is_empty(), "bytes are of samples");
     }
 
     /// The samples of the buckets that the user sees, oldest first.

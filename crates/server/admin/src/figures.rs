@@ -30,6 +30,7 @@ use oribi_server::buckets::BucketHandle;
 
 /// Bounds of the classes of a histogram, 1 us to 2^25 us.
 const CLASSES: u32 = 26;
+const _: () = assert!(CLASSES <= u64::BITS, "a class is a power of two of a number");
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -174,6 +175,7 @@ fn classes(histogram: &Histogram<u64>) -> Vec<u64> {
         let class = step.value_iterated_to().max(1).ilog2().min(CLASSES - 1);
         classes[class as usize] += step.count_at_value();
     }
+    debug_assert_eq!(classes.iter().sum::<u64>(), histogram.len(), "each time is in one class");
     classes
 }
 

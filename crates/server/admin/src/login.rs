@@ -21,6 +21,7 @@ use oribi_server::server_context::ServerContext;
 
 /// Keys derived at the same time for HTTP.
 const DERIVATIONS_MAX: usize = 1;
+const _: () = assert!(DERIVATIONS_MAX > 0, "somebody can log in");
 
 /// Too many password checks are in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,11 +48,13 @@ pub(super) fn processor_time() -> Option<ProcessorTime> {
 pub(super) fn disk(directory: &Path) -> Option<Disk> {
     let found = rustix::fs::statvfs(directory).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Some(Disk {
+    let disk = Disk {
         total: bytes(found.f_blocks),
         free: bytes(found.f_bavail),
         used: bytes(found.f_blocks.saturating_sub(found.f_bfree)),
-    })
+    };
+    debug_assert!(disk.used <= disk.total, "used bytes are a part of all");
+    Some(disk)
 }
 
 fn parse_memory(text: &str) -> Option<MachineMemory> {
@@ -61,12 +63,14 @@ fn parse_memory(text: &str) -> Option<MachineMemory> {
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     };
     let swap_total = bytes("SwapTotal").unwrap_or(0);
-    Some(MachineMemory {
+    let memory = MachineMemory {
         total: bytes("MemTotal")?,
         available: bytes("MemAvailable")?,
         swap_total,
         swap_used: swap_total.saturating_sub(bytes("SwapFree").unwrap_or(0)),
-    })
+    };
+    debug_assert!(memory.swap_used <= memory.swap_total, "used bytes are a part of all");
+    Some(memory)
 }
 
 /// The line `cpu`: user, nice, system, idle, iowait and more. Time of guests is in user.
@@ -76,7 +80,9 @@ fn parse_processor_time(text: &str) -> Option<ProcessorTime> {
         line.split_whitespace().take(8).map(|tick| tick.parse().ok()).collect();
     let ticks = ticks?;
     let idle = ticks.get(3)?.saturating_add(*ticks.get(4)?);
-    Some(ProcessorTime { total: ticks.iter().fold(0, |sum, tick| sum.saturating_add(*tick)), idle })
+    let total = ticks.iter().fold(0, |sum: u64, tick| sum.saturating_add(*tick));
+    debug_assert!(idle <= total, "idle time is a part of all time");
+    Some(ProcessorTime { total, idle })
 }
 
 #[cfg(test)]

@@ -150,6 +150,7 @@ pub(crate) fn empty(status: StatusCode) -> HttpReply {
 
 /// An error without field, in the shape of the collection manager's paths.
 pub(crate) fn error(status: StatusCode, message: &str) -> HttpReply {
+    debug_assert!(status.is_client_error() || status.is_server_error(), "an error has its status");
     whole(status, "application/json", json!({ "errors": { "_": message } }).to_string())
 }
 
@@ -271,6 +272,7 @@ pub(crate) fn decode(text: &str, plus_is_space: bool) -> Option<String> {
             other => other,
         });
     }
+    debug_assert!(bytes.len() <= text.len(), "decoding makes a text no longer");
     String::from_utf8(bytes).ok()
 }
 

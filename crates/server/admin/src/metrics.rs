@@ -261,6 +261,7 @@ impl MetricsRegistry {
             .and_then(|()| encode_registry(&mut text, &self.process))
             .and_then(|()| encode_eof(&mut text))
             .expect("a String takes every write");
+        debug_assert!(text.ends_with("# EOF\n"), "a scraper sees that the text is whole");
         text
     }
 }

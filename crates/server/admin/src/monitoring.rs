@@ -131,6 +131,7 @@ impl BucketUsage {
         let gets = self.rates.of("cmd_get");
         let percent = |part: f64| if gets > 0.0 { part * 100.0 / gets } else { 0.0 };
         let resident = memory.resident_percent();
+        debug_assert!((0.0..=100.0).contains(&resident), "a share is a part of the whole");
         vec![
             ("hit_ratio", percent(self.rates.of("get_hits"))),
             ("ep_cache_miss_rate", percent(self.rates.of("ep_bg_fetched")).min(100.0)),
@@ -184,6 +185,13 @@ fn counts(handle: &BucketHandle, stats: &BucketStats, changes: &DcpTotals) -> Op
         ("ep_dcp_other_items_sent", changes.items_sent),
         ("ep_dcp_other_total_bytes", changes.bytes_sent),
     ]);
+    debug_assert!(
+        counts
+            .iter()
+            .enumerate()
+            .all(|(at, one)| counts[..at].iter().all(|other| other.0 != one.0)),
+        "a count is found by its name"
+    );
     counts
 }
 
@@ -233,6 +241,7 @@ impl NodeFigures {
 
     /// `storageTotals` of a node or a cluster.
     pub(super) fn storage_totals(&self) -> Value {
+        assert!(self.quota_used <= self.quota_total, "the buckets' quotas are within the total");
         let mut totals = json!({ "ram": {
             "quotaTotal": self.quota_total,
             "quotaTotalPerNode": self.quota_total,
@@ -304,11 +313,13 @@ fn processor_percent(state: &AdminState) -> Option<f64> {
     let counts = vec![("total", time.total), ("idle", time.idle)];
     let rates = state.rates.read(MACHINE, Instant::now(), counts);
     let (total, idle) = (rates.of("total"), rates.of("idle"));
+    debug_assert!(total >= 0.0 && idle >= 0.0, "counters only grow");
     Some(if total > 0.0 { (total - idle).max(0.0) * 100.0 / total } else { 0.0 })
 }
 
 /// A rate as a whole number: some monitors read no other.
 fn whole(rate: f64) -> u64 {
+    debug_assert!(rate >= 0.0, "counters only grow");
     rate.round() as u64
 }
 

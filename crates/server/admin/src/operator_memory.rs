@@ -16,6 +16,7 @@ use super::body::ReplyBody;
 use crate::limits::OPERATOR_BYTES;
 
 /// The mark of an answer.
+const _: () = assert!(OPERATOR_BYTES <= Semaphore::MAX_PERMITS, "a permit is a byte");
 #[derive(Debug, Clone, Copy)]
 struct ForOperators;
 
@@ -42,6 +43,7 @@ impl OperatorMemory {
         extensions: &Extensions,
         bytes: usize,
     ) -> Option<OwnedSemaphorePermit> {
+        debug_assert!(self.bytes.available_permits() <= OPERATOR_BYTES, "bytes return once");
         extensions.get::<ForOperators>()?;
         let bytes = u32::try_from(bytes).ok()?;
         Arc::clone(&self.bytes).try_acquire_many_owned(bytes).ok()

@@ -322,6 +322,10 @@ impl QueryIndexes {
             figures.mutations = consumer.progress.mutations.load(Ordering::Relaxed);
             figures.lag = if consumer.is_feeding() { consumer.progress.lag() } else { 0 };
         }
+        debug_assert!(
+            figures.by_state.iter().sum::<u64>() <= indexes.stored.len() as u64,
+            "an index has one state"
+        );
         Some(figures)
     }
 
@@ -391,6 +395,10 @@ impl BucketIndexes {
             }
             self.built.insert(stored.id.clone(), built);
         }
+        debug_assert!(
+            self.built.keys().all(|id| self.stored.iter().any(|stored| stored.id == *id)),
+            "entries are of a definition"
+        );
     }
 
     /// Begins to build the indexes that were refused memory or a thread.

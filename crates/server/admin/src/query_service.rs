@@ -67,6 +67,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Time that a client reads nothing of an answer after which its statement leaves its place to
 /// those that wait.
 const STALL_MAX: Duration = Duration::from_secs(2);
+const _: () =
+    assert!(LOOK_INTERVAL.as_millis() < STALL_MAX.as_millis(), "a stall has several looks");
 
 /// Bytes of a text that no reservation counts.
 const TEXT_BYTES_FREE: usize = 4 << 10;
@@ -221,6 +223,7 @@ fn watch(
                 return;
             };
             let now_taken = taken_bytes.load(Ordering::Acquire);
+            debug_assert!(now_taken >= taken, "a client takes more and more");
             if now_taken != taken || control.pieces().capacity() > 0 {
                 (taken, progress) = (now_taken, Instant::now());
             }
@@ -313,6 +316,7 @@ fn failure(wrong: &QueryError, word: &str) -> HttpReply {
         "status": word,
     });
     let status = StatusCode::from_u16(wrong.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
+    debug_assert!(status.is_client_error() || status.is_server_error(), "a failure has its status");
     whole(status, "application/json", body.to_string())
 }
 
@@ -357,6 +361,7 @@ impl MemoryBudget for SharedBudget {
             self.kept_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok();
         if is_granted {
             let before = self.own_bytes.fetch_add(bytes, Ordering::Relaxed);
+            debug_assert!(before + bytes <= most, "a statement keeps no more than all may");
             self.own_bytes_most.fetch_max(before + bytes, Ordering::Relaxed);
         }
         is_granted
@@ -366,14 +371,17 @@ impl MemoryBudget for SharedBudget {
         let bytes = bytes as u64;
         let before = self.own_bytes.fetch_sub(bytes, Ordering::Relaxed);
         assert!(before >= bytes, "a statement released more than it reserved");
-        self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let kept = self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(kept >= bytes, "the bytes of all are those of each");
     }
 }
 
 impl Drop for SharedBudget {
     fn drop(&mut self) {
         // What a statement that failed has not released.
-        self.kept_bytes.fetch_sub(*self.own_bytes.get_mut(), Ordering::Relaxed);
+        let own = *self.own_bytes.get_mut();
+        let kept = self.kept_bytes.fetch_sub(own, Ordering::Relaxed);
+        debug_assert!(kept >= own, "the bytes of all are those of each");
     }
 }
 

@@ -133,6 +133,7 @@ impl AdminRequest {
     /// Reads the form of a route that has one.
     pub(crate) async fn read_form(&mut self) -> Result<(), HttpRejection> {
         let RequestBody::Form(bytes_max) = self.body_kind else { return Ok(()) };
+        debug_assert!(self._form_memory.is_none(), "a form is read once");
         let (body, _) = self.take_body();
         if bytes_max > BODY_BYTES_MAX {
             let memory = &self.state.server.connections.memory;

@@ -24,6 +24,7 @@ pub(crate) fn request_id() -> String {
         }
         text.push(digit);
     }
+    debug_assert_eq!(text.len(), 36, "an id has 32 digits in five groups");
     text
 }
 

@@ -89,6 +89,7 @@ async fn serve(route: &Route, mut request: AdminRequest, client: &AdminClient) -
 
 /// Serves a client that has not proved to be a user.
 async fn serve_guest(route: &Route, mut request: AdminRequest, client: &AdminClient) -> HttpReply {
+    debug_assert!(request.known_user().is_none(), "a guest is no user");
     let has_credentials = request.has_credentials();
     let state = Arc::clone(&request.state);
     match route.access {

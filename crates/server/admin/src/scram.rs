@@ -40,12 +40,14 @@ const EXCHANGES_MAX: usize = 256;
 
 /// The same from one address, so that one client does not end the exchanges of others.
 const EXCHANGES_PER_PEER_MAX: usize = 32;
+const _: () = assert!(EXCHANGES_PER_PEER_MAX < EXCHANGES_MAX, "no peer has all");
 
 /// Time between the two messages of a client.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Random bytes in the id of an exchange.
 const SID_BYTES: usize = 18;
+const _: () = assert!(SID_BYTES >= 16, "nobody guesses the id of an exchange");
 
 /// A message of a client.
 pub(super) struct ScramMessage {
@@ -143,6 +145,7 @@ impl ScramExchanges {
             pending.pop_front();
         }
         pending.push_back(exchange);
+        assert!(pending.len() <= EXCHANGES_MAX, "exchanges are bounded");
     }
 
     fn take(&self, sid: &str, now: Instant) -> Option<SaslServer> {

@@ -32,9 +32,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest answer that is sent as a whole, with one wake-up of the runtime and one write. It waits
 /// for a client that does not read, as all short replies do.
 const WHOLE_BYTES_MAX: usize = 16 << 10;
+const _: () = assert!(WHOLE_BYTES_MAX <= ROW_PIECE_BYTES, "a small answer is one piece");
 
 /// How long the last line waits for a client that does not read.
 const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
+const _: () = assert!(LOOK_INTERVAL.as_millis() < LAST_LINE_PATIENCE.as_millis());
 const _: () = assert!(LOOK_INTERVAL.as_millis() <= SEND_INTERVAL.as_millis());
 
 /// How a statement began.

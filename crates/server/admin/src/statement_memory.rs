@@ -24,6 +24,7 @@ use oribi_server::admin_api::memory::{ConnectionMemory, Reservation};
 
 /// Pause before memory is asked for again.
 const PAUSE: Duration = Duration::from_millis(10);
+const _: () = assert!(PAUSE.as_millis() < MEMORY_WAIT_MS as u128, "a wait has several looks");
 
 /// The turn of statements with large documents.
 #[derive(Default)]
@@ -124,6 +125,7 @@ impl StatementMemory {
         }
         let deadline = Instant::now() + Duration::from_millis(MEMORY_WAIT_MS);
         let _waiting = self.memory.wait_beside();
+        debug_assert!(!self.waits.load(Ordering::Acquire), "a statement waits for one thing");
         self.waits.store(true, Ordering::Release);
         let found = loop {
             if Instant::now() >= deadline || has_to_end() {
@@ -187,6 +189,10 @@ impl StatementMemory {
         let taken =
             self.turn.is_taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
         self.has_turn.store(taken.is_ok(), Ordering::Release);
+        debug_assert!(
+            taken.is_err() || self.turn.is_taken.load(Ordering::Acquire),
+            "a statement keeps the turn that it took"
+        );
         taken.is_ok()
     }
 }

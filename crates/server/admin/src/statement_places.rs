@@ -57,6 +57,7 @@ impl Drop for QueueEntry<'_> {
 impl Statements {
     /// A place for one more.
     pub fn begin(&self) -> Option<StatementSlot> {
+        debug_assert!(self.places.available_permits() <= STATEMENTS_MAX, "a place returns once");
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.ok().map(|place| StatementSlot { _place: place })
     }

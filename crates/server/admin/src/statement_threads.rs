@@ -76,6 +76,10 @@ fn wait(idle: &Weak<Mutex<IdleThreads>>) -> Option<Work> {
         let mut idle = idle.lock();
         idle.newest += 1;
         let number = idle.newest;
+        debug_assert!(
+            idle.waiting.iter().all(|(known, _)| *known < number),
+            "a number is of one thread"
+        );
         idle.waiting.push((number, sender));
         number
     };

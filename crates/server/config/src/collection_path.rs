@@ -21,7 +21,9 @@ impl FromStr for CollectionPath {
             .filter(|(scope, name)| is_collection_name(scope) && is_collection_name(name))
         {
             Some((scope, name)) => {
-                Ok(CollectionPath { scope: scope.to_owned(), collection: name.to_owned() })
+                let path = CollectionPath { scope: scope.to_owned(), collection: name.to_owned() };
+                debug_assert_eq!(path.to_string(), text, "a path is shown as it is written");
+                Ok(path)
             }
             None => Err(format!("{text:?} is not the name of a collection: SCOPE.COLLECTION")),
         }

@@ -55,6 +55,10 @@ impl ResolvedSettings {
         let Some(index) = SETTINGS.iter().position(|setting| setting.name == name) else { return };
         if let Some(value) = (SETTINGS[index].get)(&next.settings) {
             (SETTINGS[index].set)(&mut self.settings, value);
+            debug_assert!(
+                (SETTINGS[index].get)(&self.settings) == (SETTINGS[index].get)(&next.settings),
+                "a setting takes the next value"
+            );
             self.sources[index] = next.sources[index].clone();
         }
     }

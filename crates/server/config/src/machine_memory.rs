@@ -17,6 +17,7 @@ const QUOTA_MIB_MIN: u64 = 100;
 
 /// Assumed memory where its size cannot be determined.
 const MEMORY_BYTES_UNKNOWN: u64 = 2048 * MIB;
+const _: () = assert!(MEMORY_BYTES_UNKNOWN / SHARE / MIB >= QUOTA_MIB_MIN, "the least is enough");
 
 /// Quota in MiB of each of `buckets` new buckets.
 pub(super) fn quota_mib(buckets: usize) -> u64 {

@@ -41,5 +41,7 @@ pub fn to_json(resolved: &ResolvedSettings) -> serde_json::Value {
         let entry = serde_json::json!({ "value": value, "source": source.to_string() });
         (setting.name.to_owned(), entry)
     });
-    serde_json::Value::Object(entries.collect())
+    let entries: serde_json::Map<String, serde_json::Value> = entries.collect();
+    debug_assert_eq!(entries.len(), SETTINGS.len(), "each setting has its own name");
+    serde_json::Value::Object(entries)
 }

@@ -362,6 +362,7 @@ impl Buckets {
             let stops: Vec<_> = handles.iter().map(|one| scope.spawn(|| one.stop())).collect();
             stops.into_iter().map(|stop| stop.join().unwrap_or_else(died)).collect()
         });
+        assert_eq!(stopped.len(), handles.len(), "each bucket was stopped");
         let mut first = Ok(());
         for (handle, stopped) in handles.iter().zip(stopped) {
             if let Err(error) = stopped {
@@ -550,7 +551,8 @@ impl Buckets {
         if let Some(memory) = self.reader_memory.get() {
             handle.bucket.set_reader_memory(Arc::clone(memory));
         }
-        self.by_name.write().insert(name, Arc::clone(&handle));
+        let before = self.by_name.write().insert(name, Arc::clone(&handle));
+        debug_assert!(before.is_none(), "a name is of one bucket");
         Ok(handle)
     }
 }

@@ -152,7 +152,8 @@ impl ClusterConfig {
 
     /// Call after a bucket or a manifest has changed: later documents carry a higher revision.
     pub fn advance(&self) {
-        self.rev.fetch_add(1, Ordering::AcqRel);
+        let before = self.rev.fetch_add(1, Ordering::AcqRel);
+        assert!(before > 0, "revisions begin at 1");
         self.changed();
     }
 
@@ -301,11 +302,13 @@ impl ClusterConfig {
 /// The nodes of a topology, and the copies of a bucket on them.
 fn placed_map(topology: &Topology, facts: &BucketFacts<'_>) -> BucketMap {
     let placement = topology.buckets.get(facts.name);
-    BucketMap {
+    let map = BucketMap {
         nodes: document::nodes_of(topology),
         rows: placement.map(document::rows_of).unwrap_or_default(),
         replica_count: placement.map_or(0, |placement| placement.replica_count),
-    }
+    };
+    debug_assert_eq!(map.rows.len(), usize::from(facts.vbuckets), "a vbucket has its row");
+    map
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ const PAGE_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Fetches before an operation that others overtake again and again is given up.
 const FETCHES_MAX: usize = 8;
+const _: () = assert!(FETCHES_MAX > 1, "an operation is tried again after its fetch");
 
 pub(super) struct DocumentTarget {
     server: Arc<ServerContext>,

@@ -25,6 +25,8 @@ pub(super) const BYTES_SHOWN_MAX: i64 = 1 << 20;
 
 /// Bytes of a value in an answer when the request names no number.
 const BYTES_SHOWN_DEFAULT: i64 = 1 << 18;
+const _: () = assert!(0 < ROWS_DEFAULT && ROWS_DEFAULT <= ROWS_MAX as i64);
+const _: () = assert!(0 < BYTES_SHOWN_DEFAULT && BYTES_SHOWN_DEFAULT <= BYTES_SHOWN_MAX);
 
 /// How a path writes a key.
 pub(super) struct KeyName {

@@ -42,6 +42,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time for a longer value to arrive.
 const LONG_DEADLINE: Duration = Duration::from_secs(120);
+const _: () = assert!(SHORT_DEADLINE.as_millis() < LONG_DEADLINE.as_millis());
+const _: () = assert!(SHORT_BYTES_MAX < UNANNOUNCED_BYTES_MAX);
 
 /// A document that was received.
 pub(super) struct ValueBody {
@@ -79,6 +81,7 @@ pub(super) async fn receive(
     let deadline = if bytes_max > UNANNOUNCED_BYTES_MAX { LONG_DEADLINE } else { SHORT_DEADLINE };
     let has_waiters = || held.is_some() && memory.has_waiters();
     let bytes = collect(body, bytes_max, deadline, has_waiters).await?;
+    debug_assert!(bytes.len() <= bytes_max, "a body is within its reservation");
     Ok(ValueBody { bytes, _memory: held })
 }
 

@@ -29,6 +29,8 @@ const SHORT_SLEEPS: Duration = Duration::from_millis(20);
 
 /// Interval of looks at what wakes nothing: vbuckets that come, the end of the bucket.
 const LONG_SLEEP: Duration = Duration::from_millis(250);
+const _: () = assert!(SHORT_SLEEP.as_millis() < SHORT_SLEEPS.as_millis());
+const _: () = assert!(SHORT_SLEEPS.as_millis() < LONG_SLEEP.as_millis(), "sleeps get longer");
 
 /// Tests share their processors with others, and must not depend on how little these leave.
 const FEED_NICENESS: i32 = if cfg!(test) { 0 } else { READING_NICENESS };

@@ -44,6 +44,9 @@ pub(super) const DEFINITIONS_BYTES_MAX: usize = 512 << 10;
 
 /// Bytes of the file. JSON escapes a byte to six at most.
 const FILE_BYTES_MAX: u64 = 8 << 20;
+const _: () = assert!(DEFINITION_BYTES_MAX <= DEFINITIONS_BYTES_MAX, "one definition fits");
+// JSON writes a byte of a text in six at most.
+const _: () = assert!(6 * DEFINITIONS_BYTES_MAX as u64 <= FILE_BYTES_MAX);
 
 /// Content of the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -165,6 +168,7 @@ pub(super) fn change_in(
                 return Err(QueryError::datastore(TOO_LONG, msg));
             }
             all.push(index);
+            assert!(all.len() <= INDEXES_MAX, "a bucket has so many indexes at most");
         }
         IndexChange::Drop { name, .. } => {
             let at = all.iter().position(|one| one.is(collection, &name));

@@ -90,6 +90,7 @@ impl FedIndex {
 
     /// Notes how much of the documents it has, in percent.
     pub fn set_percent(&self, percent: u8) {
+        debug_assert!(percent <= 100, "a share is a part of the whole");
         self.percent.store(percent, Ordering::Relaxed);
     }
 
@@ -122,6 +123,7 @@ impl FedIndex {
     /// Statements use it no longer, and its entries are removed.
     pub fn go_offline(&self, reason: String) {
         self.change(BuildState::Offline(reason.clone()), &reason);
+        debug_assert!(!self.is_usable(), "no statement reads an index that loses its entries");
         self.entries.clear();
     }
 
@@ -129,6 +131,7 @@ impl FedIndex {
     pub fn end(&self, reason: &str) {
         self.entries.cancel();
         self.change(BuildState::Dropped, reason);
+        debug_assert!(*self.state.lock() == BuildState::Dropped, "an index ends for good");
         self.entries.clear();
     }
 

@@ -91,6 +91,7 @@ impl FeedProgress {
     }
 
     pub(super) fn set_seqno(&self, vbid: Vbid, seqno: Seqno) {
+        debug_assert!(usize::from(vbid.0) < self.seqnos.len(), "a vbucket is of the bucket");
         if let Some(known) = self.seqnos.get(usize::from(vbid.0)) {
             debug_assert!(seqno.0 < NOT_COMPLETE, "a seqno is of a change");
             known.store(seqno.0, Ordering::Release);

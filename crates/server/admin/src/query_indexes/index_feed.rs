@@ -27,9 +27,11 @@ const FULL_WAIT: Duration = Duration::from_secs(3);
 
 /// Pause before memory is asked for again.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
+const _: () = assert!(FULL_PAUSE.as_millis() < FULL_WAIT.as_millis(), "memory is asked for again");
 
 /// Blocks of entries that a turn sweeps, and its time for them.
 const SWEEP_BLOCKS: usize = 4;
+const _: () = assert!(SWEEP_BLOCKS > 0, "a sweep goes forward");
 const SWEEP_TIME: Duration = Duration::from_millis(50);
 
 /// Reads documents of a collection for sweeps: those that are not here are missing.
@@ -95,6 +97,10 @@ impl IndexFeed {
 
     /// Builds an index from now on.
     pub fn add(&mut self, index: Arc<FedIndex>) {
+        debug_assert!(
+            !self.waiting.iter().any(|one| Arc::ptr_eq(one, &index)),
+            "an index is added once"
+        );
         self.waiting.push(index);
     }
 
@@ -122,6 +128,7 @@ impl IndexFeed {
 
     /// Ends the streams of the online group.
     fn end_online(&mut self) {
+        debug_assert!(self.online.is_empty(), "a group with indexes is fed on");
         self.progress.set_complete(None);
         self.is_interrupted = false;
         self.online = self.new_group();
@@ -202,6 +209,10 @@ impl IndexFeed {
 
     /// Tells statements how far the online group is, in vbuckets that have changed.
     fn publish(&mut self, touched: &[usize]) {
+        debug_assert!(
+            touched.iter().all(|at| *at < self.bucket.vbuckets().len()),
+            "a vbucket is of the bucket"
+        );
         for at in touched {
             let vbid = Vbid(*at as u16);
             self.progress.set_seqno(vbid, self.online.seqno(vbid).unwrap_or_default());
@@ -234,6 +245,7 @@ impl IndexFeed {
         now: Instant,
         report: &mut TurnReport,
     ) -> Option<FeedGroup> {
+        debug_assert!(self.build.is_none(), "one group is built at a time");
         if build.complete_at().is_none() || report.has_obstacle() {
             return Some(build);
         }

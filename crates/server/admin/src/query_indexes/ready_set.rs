@@ -22,6 +22,7 @@ impl ReadySet {
     }
 
     pub fn set(&self, vbucket: usize) {
+        debug_assert!(vbucket / 64 < self.words.len(), "a vbucket is of the bucket");
         if let Some(word) = self.words.get(vbucket / 64) {
             word.fetch_or(1 << (vbucket % 64), Ordering::SeqCst);
         }
@@ -44,6 +45,7 @@ impl ReadySet {
                 bits &= bits - 1;
             }
         }
+        debug_assert!(taken.is_sorted(), "vbuckets are taken in their order");
         taken
     }
 }

@@ -71,6 +71,7 @@ impl DocumentBatch {
 
     /// Copies a document to the end of the batch.
     pub fn push(&mut self, document: &StoredVersion<'_>) {
+        debug_assert_eq!(self.at, 0, "documents are added before they are read");
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(document.key);
         let middle = self.bytes.len();
@@ -94,6 +95,10 @@ impl DocumentBatch {
     /// The current document; none before the first and after the last.
     pub fn document(&self) -> Option<StoredVersion<'_>> {
         let entry = self.entries.get(self.at.checked_sub(1)?)?;
+        debug_assert!(
+            entry.key.end == entry.value.start && entry.value.end <= self.bytes.len(),
+            "a document is inside the bytes"
+        );
         Some(StoredVersion {
             key: &self.bytes[entry.key.clone()],
             cas: entry.cas,

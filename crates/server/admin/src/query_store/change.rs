@@ -25,6 +25,7 @@ const JSON_FLAGS: u32 = 0x0200_0006;
 
 /// Fetches before a change that others overtake again and again is given up.
 const FETCHES_MAX: usize = 8;
+const _: () = assert!(FETCHES_MAX > 1, "a change is tried again after its fetch");
 
 /// Interval between two looks whether a wait has to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -145,7 +146,8 @@ struct FetchWaiter {
 
 impl FetchSink for FetchWaiter {
     fn fetched(&self, _token: u64, outcome: FetchOutcome) {
-        *self.outcome.lock() = Some(outcome);
+        let before = self.outcome.lock().replace(outcome);
+        debug_assert!(before.is_none(), "a fetch ends once");
         self.ended.notify_all();
     }
 }

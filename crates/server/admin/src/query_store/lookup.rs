@@ -48,6 +48,7 @@ impl<'r> DocumentLookup<'r> {
 
     /// Copies the document into the batch, if it exists.
     fn fill(&mut self, key: &[u8]) -> Result<()> {
+        debug_assert!(self.found.is_empty(), "a look-up is of one document");
         let reader = self.reader;
         let vbid = vbucket_of(key, reader.handle.vbuckets());
         let key = DocKey { collection: reader.collection, key };

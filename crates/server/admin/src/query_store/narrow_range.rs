@@ -23,6 +23,7 @@ use crate::limits::NARROW_RANGE_KEYS;
 
 /// Steps of the pass between two looks whether the statement has to end: some microseconds each.
 const STEPS_BETWEEN_LOOKS: usize = 64;
+const _: () = assert!(STEPS_BETWEEN_LOOKS > 0, "a walk goes forward");
 
 /// A document of the range, without its body.
 struct RangeKey {
@@ -84,6 +85,10 @@ impl<'r> NarrowRange<'r> {
         left.sort_unstable_by(|left, right| right.key.cmp(&left.key));
         // A table that grows shows some documents twice.
         left.dedup_by(|left, right| left.key == right.key);
+        debug_assert!(
+            left.is_sorted_by(|one, next| one.key > next.key),
+            "keys are read from the end"
+        );
         let without_body = DocumentBatch::default();
         Ok(Some(NarrowRange { reader, left, values, lookup: None, without_body }))
     }

@@ -35,6 +35,7 @@ impl KeyspacePlace {
 
     /// Refuses a user who lacks one of the privileges (13014).
     pub(super) fn check_rights(&self, needed: &[Privilege]) -> Result<()> {
+        debug_assert!(!needed.is_empty(), "each statement needs a right");
         let mut rights = Rights::of(self.control.identity(), self.handle.name());
         let held = rights.within(self.collection, self.handle.bucket().manifest());
         match needed.iter().find(|one| !held.holds(PrivilegeSet::of(&[**one]))) {

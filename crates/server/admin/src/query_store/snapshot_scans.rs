@@ -27,6 +27,7 @@ use oribi_server::admin_api::memory::Reservation;
 
 /// Records that a batch looks at, at most.
 const BATCH_DOCUMENTS: usize = 1024;
+const _: () = assert!(BATCH_DOCUMENTS > 0, "a scan goes forward");
 
 /// Interval between two looks whether a wait has to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -222,6 +223,7 @@ impl KeyspaceReader {
             waiting.news.wait_for(&mut ended, LOOK_INTERVAL);
             self.control.check()?;
         }
+        debug_assert_eq!(ended.count, open, "a wait ends once");
         match ended.has_failed {
             false => Ok(()),
             true => Err(self.control.unavailable(format!(

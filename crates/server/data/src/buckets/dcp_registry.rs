@@ -132,6 +132,7 @@ impl DcpProducerRecord {
 
     /// Records messages. Only the producer's worker calls it.
     pub fn note_sent(&self, bytes: usize, changes: usize) {
+        debug_assert!(bytes > 0 || changes == 0, "a change has bytes");
         self.items_sent.add(changes as u64);
         self.bytes_sent.add(bytes as u64);
         self.is_dirty.store(true, Ordering::Relaxed);

@@ -234,6 +234,7 @@ impl OfflineBucket {
                 true => xattr::body_of(record.value).unwrap_or_default(),
                 false => record.value,
             };
+            debug_assert!(value.len() <= record.value.len(), "a body is a part of its value");
             let attributes = &record.value[..record.value.len() - value.len()];
             let mut plain = Vec::new();
             let value = match record.datatype.contains(Datatype::SNAPPY) {

@@ -101,6 +101,7 @@ fn copy_directory(
     depth: usize,
     found: &mut Snapshot,
 ) -> Result<(), SnapshotError> {
+    assert!(depth <= DEPTH_MAX, "a walk has a bounded depth");
     DirBuilder::new().mode(0o700).create(to).map_err(at(to))?;
     let entries = match fs::read_dir(from) {
         // The bucket has just been removed.

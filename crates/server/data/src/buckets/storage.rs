@@ -26,6 +26,7 @@ const RECENT_PER_MEMORY: u64 = 2;
 /// before it packs any: 16 MiB, or a 32nd of its memory.
 const INDEX_BYTES_PER_KEY: u64 = 20;
 const INDEX_BYTES_MIN: u64 = 16 << 20;
+const _: () = assert!(INDEX_BYTES_MIN >= INDEX_BYTES_PER_KEY, "an index has a key");
 const INDEX_PART: u64 = 32;
 
 /// How the index of a bucket with so much memory, and perhaps many more keys, is packed.
@@ -46,6 +47,7 @@ const CORES_PER_LOG: usize = 4;
 const MEMORY_PER_LOG: u64 = 512 << 20;
 /// Logs of a store whose operator does not say otherwise.
 const LOGS_UNASKED_MAX: usize = 16;
+const _: () = assert!(LOGS_UNASKED_MAX <= LOGS_MAX, "a store has so many logs at most");
 
 /// Logs of a new store of a bucket with this memory quota.
 fn logs_for(cores: usize, memory_quota_bytes: u64) -> usize {

@@ -36,6 +36,14 @@ const GRANTED: [Feature; 27] = [
 
 /// HELLO sets this bit, whatever the client asked for; no feature has this code.
 const NEGOTIATED: u16 = 63;
+const _: () = {
+    let mut at = 0;
+    while at < GRANTED.len() {
+        assert!(GRANTED[at].code() < NEGOTIATED, "each feature has its bit");
+        at += 1;
+    }
+};
+const _: () = assert!((NEGOTIATED as u32) < u64::BITS, "the set has 64 bits");
 
 /// A set of granted features, one bit for each code, and a bit for HELLO itself. All codes are
 /// below 63.

@@ -147,6 +147,7 @@ impl Fetches {
     pub fn park(&mut self, serial: u32, now_ms: u64, frame: Box<[u8]>, tries: TryHistory) {
         assert!(!tries.is_over(), "another fetch would be useless");
         assert!(serial != 0, "serial 0 stands for a fetch that is over");
+        debug_assert!(self.parked.len() < PARKED_REQUESTS_MAX, "the caller asked for a position");
         self.parked_bytes += frame.len();
         assert!(self.parked_bytes <= PARKED_REQUEST_BYTES_MAX, "the caller asked for a position");
         let tries = TryHistory { is_overtaken: true, ..tries.with_one_more(now_ms) };

@@ -35,7 +35,12 @@ impl FileLimits {
 
     fn within(files: u64) -> FileLimits {
         let reserved = (files / RESERVED_PART).min(RESERVED_MAX);
-        FileLimits { clients_end: files - reserved, admin_end: files - reserved / 2 }
+        let limits = FileLimits { clients_end: files - reserved, admin_end: files - reserved / 2 };
+        assert!(
+            limits.clients_end <= limits.admin_end && limits.admin_end <= files,
+            "clients leave files to administrators"
+        );
+        limits
     }
 
     /// True when a client's socket leaves enough files to the store.

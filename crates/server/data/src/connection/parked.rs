@@ -141,7 +141,10 @@ impl ParkToken {
     /// Encodes the token for its way through the engine.
     pub fn encode(self) -> u64 {
         assert!(self.slot < 1 << 20 && self.position < 1 << 12, "a token has 20 and 12 bits");
-        u64::from(self.slot) << 44 | u64::from(self.position) << 32 | u64::from(self.serial)
+        let token =
+            u64::from(self.slot) << 44 | u64::from(self.position) << 32 | u64::from(self.serial);
+        debug_assert_eq!(ParkToken::decode(token), self, "a token is read as it was written");
+        token
     }
 
     pub fn decode(token: u64) -> ParkToken {

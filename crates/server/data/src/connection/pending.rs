@@ -119,6 +119,7 @@ impl Pending {
         match *self {
             Pending::Head { wait, history } if is_over(wait) => {
                 *self = Pending::after(history);
+                debug_assert!(!self.is_waiting(), "a wait that is over lets the head be served");
                 true
             }
             _ => false,

@@ -135,6 +135,10 @@ impl NarrowRights {
                 .map(|(scope, collection)| (collection.id, held(&scope.name, &collection.name)))
                 .collect();
             collections.sort_unstable_by_key(|(id, _)| *id);
+            debug_assert!(
+                collections.is_sorted_by(|one, next| one.0 < next.0),
+                "a collection has one entry"
+            );
             Table { manifest, visible: Arc::new(visible), collections }
         }))
     }

@@ -93,6 +93,7 @@ impl PinnedBytes for PinnedValue {
     }
 
     fn ready(&self, sent: usize) -> &[u8] {
+        debug_assert!(sent <= self.total_bytes(), "no more was sent than there is");
         match self {
             Self::Item(item) => &item.body()[sent..],
             Self::Part(item, part) => &item.value()[part.start as usize + sent..part.end as usize],

@@ -17,6 +17,7 @@ const NOOP_INTERVAL_MIN_S: f64 = 0.1;
 
 /// Longest noop interval; longer ones mean never. Some 30 years.
 const NOOP_INTERVAL_MAX_S: f64 = 1e9;
+const _: () = assert!(NOOP_INTERVAL_MIN_S < NOOP_INTERVAL_MAX_S);
 
 type ControlRejection = (Status, &'static str);
 
@@ -117,5 +118,7 @@ fn interval_ms(value: &[u8]) -> Result<u64, ControlRejection> {
     if seconds < NOOP_INTERVAL_MIN_S {
         return Err(BAD_VALUE);
     }
-    Ok((seconds.min(NOOP_INTERVAL_MAX_S) * 1000.0) as u64)
+    let interval_ms = (seconds.min(NOOP_INTERVAL_MAX_S) * 1000.0) as u64;
+    debug_assert!(interval_ms > 0, "noops are sent at intervals");
+    Ok(interval_ms)
 }

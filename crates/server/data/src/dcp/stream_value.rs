@@ -91,6 +91,7 @@ fn collections(ids: &Value) -> Option<Vec<CollectionId>> {
         }
         wanted.push(id);
     }
+    debug_assert_eq!(wanted.len(), seen.len(), "a collection is named once");
     Some(wanted)
 }
 

@@ -198,6 +198,7 @@ impl ServerCounters {
 
     /// The set of worker `index`, which that worker alone may write.
     pub fn worker(&self, index: usize) -> Arc<WorkerCounters> {
+        assert!(index < self.workers.len(), "a worker has its counters");
         Arc::clone(&self.workers[index])
     }
 

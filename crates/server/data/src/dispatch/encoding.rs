@@ -123,6 +123,7 @@ pub(super) fn write_sampled(
     let Some(value) = with_attributes else {
         return write_document(out, features, &parts, item, *cas);
     };
+    debug_assert!(!value.is_empty(), "attributes that are shown have bytes");
     let shown = features.datatype_shown(item.datatype()) & !Datatype::SNAPPY.0;
     let datatype = shown | Datatype::XATTR.0;
     let flags = item.flags().to_be_bytes();
@@ -152,6 +153,10 @@ pub(super) fn write_found(
     for value in &found.values {
         let bytes = (value.end - value.begin) as usize;
         let place = value.begin as usize..value.end as usize;
+        debug_assert!(
+            place.end <= if value.is_in_item { found.item.value().len() } else { found.made.len() },
+            "a value is inside its bytes"
+        );
         if found.is_list {
             write_lookup_head(out.tail(), value.status, bytes);
         }
@@ -235,6 +240,7 @@ pub(super) fn write_failure(
 ) {
     const BEGIN: &[u8] = br#"{"error":{"context":""#;
     const END: &[u8] = br#""}}"#;
+    debug_assert!(parts.status != Status::Success, "a failure has its status");
     if !features.is_negotiated() {
         let text = plain_text(parts.status, context);
         return write_response(out.tail(), &ResponseParts { value: text.as_bytes(), ..*parts });

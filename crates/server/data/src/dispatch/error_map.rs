@@ -49,6 +49,7 @@ pub fn error_map(version_asked: u16) -> Option<Arc<str>> {
 }
 
 fn render(version: u16) -> String {
+    assert!((1..=VERSION_MAX).contains(&version), "clients know this version");
     let errors = (0..=0xff_u16)
         .filter_map(Status::from_u16)
         .map(|status| {

@@ -55,6 +55,7 @@ pub(super) fn get_keys<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     if req.handle().is_in_memory() {
         return Err(Rejection::Because(Status::NotSupported, "the bucket is in memory only"));
     }
+    debug_assert!(req.frame.key.ends_with(from.key.key), "a prefix stands before the key");
     let prefix_bytes = req.frame.key.len() - from.key.key.len();
     let listing = Listing {
         vbid,
@@ -94,6 +95,7 @@ fn list(
         if left == 0 || value.len() + 2 + bytes > ANSWER_BYTES_MAX {
             return ControlFlow::Break(());
         }
+        debug_assert!(bytes <= usize::from(u16::MAX), "a length has 16 bits");
         left -= 1;
         // A key has at most 250 bytes.
         value.extend_from_slice(&(bytes as u16).to_be_bytes());
@@ -101,6 +103,7 @@ fn list(
         value.extend_from_slice(record.key.key);
         ControlFlow::Continue(())
     });
+    assert!(value.len() <= ANSWER_BYTES_MAX, "an answer is within its limit");
     match scanned {
         Ok(()) if value.is_empty() && is_late => (Status::Etmpfail, value),
         Ok(()) if value.is_empty() => (Status::KeyEnoent, value),

@@ -15,6 +15,7 @@ use crate::dispatch::job::{BlockingJob, Lane};
 
 /// Most keys of one request: as many disk reads as one client may cause at once.
 const KEYS_MAX: usize = 1024;
+const _: () = assert!(KEYS_MAX == 1024, "a refusal names the limit");
 
 /// States of a key in the answer to OBSERVE.
 const FOUND: u8 = 0x00;
@@ -38,6 +39,7 @@ pub(super) fn failover_log<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         value.extend_from_slice(&entry.uuid.0.to_be_bytes());
         value.extend_from_slice(&entry.seqno.0.to_be_bytes());
     }
+    debug_assert!(!value.is_empty(), "a vbucket that serves has a history");
     Ok(HandlerReply::value(value))
 }
 
@@ -56,6 +58,7 @@ pub(super) fn observe<'a>(req: &mut Request<'a>) -> Outcome<'a> {
             return Err(Rejection::Because(Status::Einval, "more than 1024 keys"));
         }
         asked.push(one);
+        debug_assert!(behind.len() < rest.len(), "a walk goes forward");
         rest = behind;
     }
     let (bucket, now) = (req.handle().clone(), req.env.now);
@@ -80,6 +83,7 @@ fn states(bucket: &BucketHandle, asked: &[ObservedKey], now: Timestamp) -> (Stat
             Err(status) => return (status, Vec::new()),
         };
         value.extend_from_slice(&one.vbid.0.to_be_bytes());
+        debug_assert!(one.field.len() <= usize::from(u16::MAX), "a length has 16 bits");
         value.extend_from_slice(&(one.field.len() as u16).to_be_bytes());
         value.extend_from_slice(&one.field);
         value.push(state);

@@ -123,6 +123,7 @@ impl Request<'_> {
             return Err(Rejection::Retry(HeadWait::Memory { since_ms }));
         };
         self.state.reserved.add(grant, self.env.now_ms);
+        debug_assert!(self.state.reserved.is_any(), "what was granted is held");
         Ok(())
     }
 }

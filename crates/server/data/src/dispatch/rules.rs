@@ -151,6 +151,7 @@ impl Rule {
     /// The fault in the shape of a frame that [`Rule::admits`] refuses.
     #[cold]
     pub(crate) fn misfit(&self, frame: &Frame<'_>) -> &'static str {
+        debug_assert!(!self.admits(frame), "a frame that fits is served");
         if !self.admits_extras(frame.extras) {
             "the extras have the wrong length"
         } else if !part_fits(self.key, frame.key) {
@@ -242,6 +243,11 @@ static RULES: [Option<Rule>; 256] = {
     while code < rules.len() {
         if let Some(opcode) = Opcode::from_u8(code as u8) {
             rules[code] = find(opcode);
+            if let Some(rule) = rules[code] {
+                let is_silent = matches!(rule.silence, Silence::OnSuccess);
+                assert!(!(is_silent && rule.durable), "quiet writes are not durable");
+                assert!(rule.extras != 0, "some length of the extras fits");
+            }
         }
         code += 1;
     }

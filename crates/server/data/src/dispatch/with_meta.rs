@@ -220,6 +220,7 @@ fn value_of<'v>(
             true => value.bytes = body,
             false => value.datatype = Datatype::XATTR,
         }
+        debug_assert!(body.len() <= value.bytes.len(), "a body is a part of its value");
         if value.bytes.len() - body.len() > XATTR_BYTES_MAX {
             return Err(Rejection::Because(Status::E2big, "attributes have 1 MiB at most"));
         }

@@ -45,6 +45,7 @@ const LINE_BYTES_MAX: u64 = (VALUE_BYTES_MAX as u64) * 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before a refused document is tried again.
 const PAUSE: Duration = Duration::from_millis(5);
+const _: () = assert!(PAUSE.as_millis() < PATIENCE.as_millis(), "a write is tried again");
 
 /// Documents of one collection.
 pub(super) struct Seed {
@@ -276,7 +277,8 @@ impl<'a> Writer<'a> {
             let vbucket = self.bucket.vbucket(vbid).expect("the key decides on a vbucket");
             match vbucket.store(&context, key, &request) {
                 MutationOutcome::Done(mutation) => {
-                    self.last.insert(vbid, mutation.seqno);
+                    let before = self.last.insert(vbid, mutation.seqno);
+                    debug_assert!(before < Some(mutation.seqno), "seqnos ascend");
                     self.written += 1;
                     return Ok(());
                 }

@@ -175,6 +175,10 @@ impl<W> Budget<W> {
                 false => self.queue.push_back((waiter, other)),
             }
         }
+        debug_assert!(
+            self.queue.iter().all(|(_, other)| other.block != demand.block),
+            "nobody waits for a block that is held"
+        );
     }
 
     fn fits(&self, demand: Demand, limit: usize) -> bool {

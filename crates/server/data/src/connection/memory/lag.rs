@@ -22,8 +22,10 @@ impl Lag {
 
     /// The client has taken or sent so many bytes since the last call.
     pub fn earn(&mut self, bytes: usize) {
+        let before = self.since;
         let earned = Duration::from_secs(bytes as u64) / HOLDER_BYTES_PER_SECOND as u32;
         self.since = (self.since + earned).min(Instant::now());
+        debug_assert!(self.since >= before, "time that is earned is a gain");
     }
 
     /// True when the client is so far behind that others need not wait for it.

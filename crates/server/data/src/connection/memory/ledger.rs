@@ -14,6 +14,7 @@ use crate::limits::{RESERVED_ANSWER_BYTES_MIN, RESERVED_ANSWER_BYTES_MIN_TIGHT};
 
 /// Difference from which on a worker reports.
 pub const REPORT_BYTES: usize = 256 << 10;
+const _: () = assert!(REPORT_BYTES < crate::limits::SMALL_CONNECTION_BYTES);
 
 /// See the module text.
 #[derive(Debug)]

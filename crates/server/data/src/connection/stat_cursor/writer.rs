@@ -35,6 +35,7 @@ pub(crate) struct EntryHead {
 
 /// The first word of an entry in the text protocol.
 const TEXT_HEAD: &[u8] = b"STAT ";
+const _: () = assert!(TEXT_HEAD.len() != HEADER_BYTES, "a head tells text from frames");
 
 impl EntryHead {
     /// Creates the head for answers to this request.

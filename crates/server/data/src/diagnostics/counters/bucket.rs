@@ -125,7 +125,9 @@ impl SelectedOperations {
         if self.last.as_ref().is_none_or(|last| last.id() != id) {
             self.last = Some(self.worker.collections.of(id, manifest));
         }
-        self.last.as_ref().expect("it was just put there")
+        let last = self.last.as_ref().expect("it was just put there");
+        debug_assert_eq!(last.id(), id, "counters are of their collection");
+        last
     }
 }
 

@@ -65,6 +65,7 @@ impl CollectionTable {
         };
         let counters = Arc::new(CollectionCounters { id, ..Default::default() });
         table.insert(at, Arc::clone(&counters));
+        debug_assert!(table.is_sorted_by(|one, next| one.id < next.id), "a search needs the order");
         if table.len() > 2 * COLLECTIONS_MAX {
             let manifest = manifest();
             table.retain(|counters| manifest.contains(counters.id));

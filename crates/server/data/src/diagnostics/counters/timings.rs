@@ -71,6 +71,13 @@ impl CommandKind {
 }
 
 const KINDS: usize = CommandKind::ALL.len();
+const _: () = {
+    let mut at = 0;
+    while at < KINDS {
+        assert!(CommandKind::ALL[at] as usize == at, "a kind is the place of its histogram");
+        at += 1;
+    }
+};
 
 /// An empty histogram of command times.
 pub fn empty_histogram() -> Histogram<u64> {

@@ -8,6 +8,7 @@
 
 /// Requests between two readings: few enough to name, and a sixteenth of a reading for each.
 pub(crate) const STRETCH_MAX: usize = 16;
+const _: () = assert!(STRETCH_MAX <= u8::MAX as usize, "a byte counts the opcodes");
 
 /// See the module text.
 #[derive(Debug, Default)]

@@ -66,6 +66,7 @@ impl Current {
             write_cursor(writer, *vbid, cursor);
             return true;
         }
+        debug_assert!(index >= stats.cursors.len(), "checkpoints follow the cursors");
         let checkpoint = stats.checkpoints.get(index - stats.cursors.len());
         if let Some(checkpoint) = checkpoint {
             write_checkpoint(writer, *vbid, checkpoint);

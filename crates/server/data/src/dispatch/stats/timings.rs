@@ -69,10 +69,16 @@ fn ranges(histogram: &Histogram<u64>) -> Vec<HistogramRange> {
     for step in histogram.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
         let (high, count) = (step.value_iterated_to(), step.count_since_last_iteration());
         if count > 0 {
+            debug_assert!(low <= high, "a range ends after its beginning");
             ranges.push(HistogramRange { low, high, count, percentile: step.percentile() });
             low = high;
         }
     }
+    debug_assert_eq!(
+        ranges.iter().map(|range| range.count).sum::<u64>(),
+        histogram.len(),
+        "each time is in one range"
+    );
     ranges
 }
 

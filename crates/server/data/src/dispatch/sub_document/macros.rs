@@ -97,6 +97,13 @@ impl Macro {
 /// End of the range of numbers: seven hexadecimal digits, which is the length of the shortest macro
 /// without its letter.
 const NUMBERS_END: u32 = 1 << 28;
+const _: () = {
+    let mut at = 0;
+    while at < Macro::ALL.len() {
+        assert!(Macro::ALL[at] as usize == at, "a macro is the place of its text");
+        at += 1;
+    }
+};
 
 /// The placeholders of one request.
 pub(super) struct Placeholders {
@@ -147,6 +154,7 @@ impl Placeholders {
         let places: Vec<usize> = self.places(block, Macro::ValueCrc32c).collect();
         if !places.is_empty() {
             let digits = format!("{:08x}", value_crc32c());
+            debug_assert_eq!(digits.len(), Macro::ValueCrc32c.digits(), "digits replace a text");
             for at in places {
                 block[at..at + digits.len()].copy_from_slice(digits.as_bytes());
             }
@@ -168,6 +176,7 @@ impl Placeholders {
 /// A letter and a number. Two of the letters are no digits. Behind the third, the other texts have
 /// too little space for it to begin there.
 fn text(kind: Macro, number: u32) -> String {
+    debug_assert!(number < NUMBERS_END, "a number has seven digits");
     let letter = ['C', 'S', 'V'][kind as usize];
     format!("{letter}{number:0width$X}", width = kind.digits() - 1)
 }

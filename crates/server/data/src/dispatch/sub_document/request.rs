@@ -122,6 +122,7 @@ impl<'a> PathRequest<'a> {
                 return Err(Status::SubdocInvalidCombo);
             }
             specs.push(path_spec(kind, &spec)?);
+            debug_assert!(rest.len() < list.len(), "a walk goes forward");
             list = rest;
         }
         if specs.is_empty() {
@@ -163,6 +164,7 @@ impl<'a> PathRequest<'a> {
     }
 
     fn checked(self, kind: SubDocumentKind, features: Features) -> Result<PathRequest<'a>, Status> {
+        assert!((1..=SPECS_MAX).contains(&self.specs.len()), "a request has paths");
         let of_attribute = self.specs.iter().any(|spec| spec.xattr.is_some());
         if of_attribute && !features.has(Feature::Xattr) {
             return Err(Status::NotSupported);

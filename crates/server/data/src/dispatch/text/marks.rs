@@ -29,6 +29,7 @@ const CAS_DIGITS: usize = 16;
 
 const STALE: &[u8] = b"\",\"stale\":true";
 const WON: &[u8] = b"\",\"won\":true";
+const _: () = assert!(STALE[0] == b'"' && WON[0] == b'"', "a mark ends the digits");
 
 /// How often a change that depends on the marks starts again because the document
 /// changed.

@@ -31,6 +31,7 @@ impl<'a> TranslatedRequest<'a> {
     }
 
     pub(super) fn with_extras<const N: usize>(mut self, extras: [u8; N]) -> TranslatedRequest<'a> {
+        const { assert!(N <= EXTRAS_BYTES_MAX, "extras fit into their place") };
         self.extras[..N].copy_from_slice(&extras);
         TranslatedRequest { extras_bytes: N, ..self }
     }

@@ -155,6 +155,7 @@ fn fetch_ahead(state: &mut ConnectionState, env: &Environment, received: &[u8], 
             break;
         }
         seen += 1;
+        debug_assert!(0 < consumed && consumed <= rest.len(), "a whole frame was received");
         rest = &rest[consumed..];
     }
     wait_behind(state, asked, seen);
@@ -181,6 +182,7 @@ pub(super) fn ask_ahead(
 
 /// Makes the head wait for the documents that were `asked` for, of the `seen` requests after it.
 pub(super) fn wait_behind(state: &mut ConnectionState, asked: usize, seen: usize) {
+    debug_assert!(asked <= FETCH_AHEAD_MAX, "a look ahead asks for few documents");
     // Completions arrive through the mailbox, so none has arrived yet.
     if let Some(fetches) = state.deferred.fetches() {
         fetches.wait_behind(asked, seen);

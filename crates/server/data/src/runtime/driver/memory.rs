@@ -180,6 +180,7 @@ impl ConnectionDriver {
             return env.memory.memory().release_grant(grant);
         }
         self.state.reserved.add_fresh(grant, env.now_ms);
+        debug_assert!(self.state.reserved.is_any(), "what was granted is held");
         if self.timing.partial_since_ms != 0 {
             // The client could not continue during the wait.
             self.timing.partial_since_ms = env.now_ms;

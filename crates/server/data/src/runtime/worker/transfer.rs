@@ -54,6 +54,7 @@ pub(super) fn receive(
             slot.end_of_input = true;
         }
         Ok(received) => {
+            debug_assert!(received <= room_bytes, "no more is received than there is room");
             env.counters.bytes_read.add(received as u64);
             slot.connection.record().bytes_received.add(received as u64);
             slot.connection.received(received, env.now_ms);
@@ -127,6 +128,10 @@ pub(super) fn send(
             Ok(0) => return Err(CloseReason::PeerClosed),
             Ok(sent) => {
                 let offered: usize = slices[..filled].iter().map(|slice| slice.len()).sum();
+                debug_assert!(
+                    sent <= offered && offered <= left,
+                    "no more is sent than was offered"
+                );
                 // A short write means that the socket is full; the kernel announces when it is not.
                 slot.writable = sent == offered;
                 env.counters.bytes_written.add(sent as u64);

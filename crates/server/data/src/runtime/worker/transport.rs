@@ -27,6 +27,8 @@ const RECEIVE_VALUE_BYTES: usize = 128 * 1024;
 
 /// The same before the handshake is complete.
 const RECEIVE_HANDSHAKE_BYTES: usize = 4 * 1024;
+const _: () = assert!(RECEIVE_HANDSHAKE_BYTES <= RECEIVE_BYTES);
+const _: () = assert!(RECEIVE_BYTES <= RECEIVE_VALUE_BYTES, "the room for a value has bounds");
 
 /// Bytes sealed before they are sent: four records, and a block that stays in the L2 cache.
 const SEAL_BYTES: usize = 64 * 1024;
@@ -161,6 +163,7 @@ impl TlsTransport {
 
     /// Sends sealed bytes; true when all are sent, false when the socket accepts no more.
     pub fn flush(&mut self) -> io::Result<bool> {
+        debug_assert!(self.unsent_head <= self.unsent.len(), "only held bytes are sent");
         while self.unsent_head < self.unsent.len() {
             match self.stream.write(&self.unsent[self.unsent_head..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
