@@ -88,6 +88,7 @@ impl AggregateKind {
 impl AggregateTotals {
     /// Adds a value that the aggregate counts.
     pub fn add(&mut self, kind: AggregateKind, value: &QueryValue) {
+        debug_assert!(kind.counts(value), "what does not count is skipped");
         use AggregateKind::*;
         self.count += 1;
         match kind {
@@ -192,6 +193,11 @@ impl AggregateState {
             }
         }
         self.totals.add(self.kind, value);
+        let count = self.distinct.as_ref().map(HashSet::len);
+        debug_assert!(
+            count.is_none_or(|count| count as u64 == self.totals.count),
+            "a distinct value counts once"
+        );
         match self.kind {
             Min if self.best.is_missing() || collate(value, &self.best).is_lt() => {
                 self.best = value.clone();
@@ -203,6 +209,10 @@ impl AggregateState {
                 // The list grows by doubling.
                 kept += 2 * size_of::<QueryValue>() + value.byte_count();
                 self.items.push(value.clone());
+                debug_assert!(
+                    self.items.len() as u64 == self.totals.count,
+                    "each value that counts is kept"
+                );
             }
             _ => {}
         }
@@ -275,6 +285,7 @@ impl Sum {
 
 /// The middle of sorted numbers.
 fn median(mut items: Vec<QueryValue>) -> QueryValue {
+    assert!(!items.is_empty(), "no values have no median");
     let middle = items.len() / 2;
     if items.len() % 2 == 1 {
         return items.swap_remove(middle);

@@ -57,6 +57,7 @@ impl PlanSources {
             };
             bound.indexes.push(found.clone());
         }
+        assert!(self.indexes.len() == bound.indexes.len(), "each index is bound");
         Ok(Some(bound))
     }
 
@@ -73,6 +74,7 @@ impl PlanSources {
         bound.keyspaces.push(store.keyspace(&name)?);
         let reference = Arc::new(KeyspaceReference { number: self.keyspaces.len(), name });
         self.keyspaces.push(reference.clone());
+        assert!(self.keyspaces.len() == bound.keyspaces.len(), "each keyspace is bound");
         Ok(reference)
     }
 
@@ -94,6 +96,7 @@ impl PlanSources {
         let reference = Arc::new(IndexReference { number, keyspace: keyspace.number, name, id });
         self.indexes.push(reference.clone());
         bound.indexes.push(index);
+        assert!(self.indexes.len() == bound.indexes.len(), "each index is bound");
         reference
     }
 }

@@ -153,6 +153,8 @@ impl<'a> Compiler<'a> {
 
     /// The keyspaces and indexes that the compiled statement names, and those of its first run.
     pub fn into_sources(self) -> (PlanSources, Bindings) {
+        assert!(self.open_subqueries.is_empty(), "every subquery was closed");
+        assert!(self.open_variables.is_empty(), "every loop has its sources");
         (self.sources, self.bound)
     }
 
@@ -189,6 +191,7 @@ impl<'a> Compiler<'a> {
             return Err(QueryError::new(4020, format!("Duplicate alias {alias}")));
         }
         let source = FromSource { alias: alias.clone(), slot: self.allocate(3), is_document };
+        debug_assert!(source.slot + 3 <= self.next_slot, "a source has three slots");
         self.bind(alias, LoopPlan::Source(source.clone()));
         self.scope().sources.get_or_insert_default().push(source.clone());
         Ok(source)
@@ -210,6 +213,7 @@ impl<'a> Compiler<'a> {
 
     /// Notes that open subqueries read a slot of an outer row.
     fn note_use(&mut self, slot: FrameSlot) {
+        debug_assert!(slot < self.next_slot, "a slot is allocated before it is read");
         for open in &mut self.open_subqueries {
             if slot < open.start && !open.outer.contains(&slot) {
                 open.outer.push(slot);
@@ -281,6 +285,7 @@ impl<'a> Compiler<'a> {
         self.scopes.push(scope);
         let depth = self.scopes.len();
         let result = compile(self);
+        debug_assert!(self.scopes.len() == depth, "scopes are left as they were entered");
         self.scopes.truncate(depth - 1);
         result
     }
@@ -292,6 +297,7 @@ impl<'a> Compiler<'a> {
 
     fn keyspace_name(&self, path: &crate::ast::KeyspacePath) -> Result<KeyspaceName> {
         let parts: Vec<String> = path.parts.iter().map(Text::to_string).collect();
+        assert!(!parts.is_empty(), "a path has a name");
         match (&parts[..], &self.context.0, &path.namespace) {
             ([collection], Some((bucket, scope)), None) => Ok(KeyspaceName {
                 bucket: bucket.clone(),

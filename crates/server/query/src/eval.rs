@@ -136,6 +136,7 @@ impl Runtime<'_> {
     }
 
     fn concat(&self, parts: &[ExprPlan], frame: &mut SlotFrame) -> Result<QueryValue> {
+        debug_assert!(parts.len() > 1, "a chain has two parts");
         let mut out = Vec::new();
         let mut memory = GrowingMemory::default();
         let mut result = QueryValue::Bool(true);
@@ -231,6 +232,7 @@ impl Runtime<'_> {
         otherwise: Option<&ExprPlan>,
         frame: &mut SlotFrame,
     ) -> Result<QueryValue> {
+        debug_assert!(!whens.is_empty(), "CASE has a WHEN");
         let operand = operand.map(|operand| self.eval(operand, frame)).transpose()?;
         for (when, then) in whens {
             let when = self.eval(when, frame)?;
@@ -278,6 +280,8 @@ impl Runtime<'_> {
         args: &[ExprPlan],
         frame: &mut SlotFrame,
     ) -> Result<QueryValue> {
+        let takes = function.min..=function.max;
+        debug_assert!(takes.contains(&args.len()), "a call has the arguments of its function");
         let mut values: SmallVec<[QueryValue; 4]> = SmallVec::with_capacity(args.len());
         for arg in args {
             let value = self.eval(arg, frame)?;

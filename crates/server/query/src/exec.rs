@@ -34,6 +34,7 @@ impl Runtime<'_> {
         frame: &mut SlotFrame,
         consumer: &mut Consumer<'_>,
     ) -> Result<()> {
+        debug_assert!(plan.row + 3 <= frame.len(), "the slots of a row are in the frame");
         for term in &plan.with {
             frame[term.slot] = match &term.value {
                 WithValue::Value(value) => self.eval(value, frame)?,

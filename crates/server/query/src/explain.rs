@@ -44,6 +44,7 @@ fn operator<const N: usize>(name: &str, fields: [(&str, QueryValue); N]) -> Quer
 }
 
 fn sequence(mut children: Vec<QueryValue>) -> QueryValue {
+    debug_assert!(!children.is_empty(), "a plan has an operator");
     match children.len() {
         1 => children.remove(0),
         _ => operator("Sequence", [("~children", QueryValue::from(children))]),
@@ -262,6 +263,7 @@ fn index_scans(
         }
     };
     let mut scans: Vec<QueryValue> = scans.iter().map(scan).collect();
+    debug_assert!(!scans.is_empty(), "an access by index has a scan");
     match scans.len() {
         1 => scans.remove(0),
         _ => operator("UnionScan", [("scans", QueryValue::from(scans))]),

@@ -126,12 +126,14 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, &'static Function>> = LazyLock:
     ];
     let mut map: HashMap<&'static str, &'static Function> = HashMap::new();
     for function in tables.into_iter().flatten() {
-        map.insert(function.name, function);
+        let known = map.insert(function.name, function);
+        assert!(known.is_none(), "a name has one function");
     }
     // An alias of an alias comes after it in no order, so twice.
     for (alias, name) in ALIASES.iter().chain(ALIASES) {
         if let Some(function) = map.get(name).copied() {
-            map.insert(alias, function);
+            let known = map.insert(alias, function);
+            assert!(known.is_none_or(|known| known == function), "another name hides no function");
         }
     }
     map

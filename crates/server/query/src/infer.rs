@@ -69,6 +69,7 @@ pub fn run(infer: &Infer, context: &QueryContext, rt: &Runtime<'_>) -> Result<Qu
         flavor.shape.add(&value, &options, rt)?;
         flavor.keys.add(&QueryValue::Str(Text::from_bytes(key)), &options, rt)?;
     }
+    assert!(flavors.len() <= INFER_FLAVORS_MAX, "a keyspace has few flavors");
     flavors.sort_by_key(|flavor| std::cmp::Reverse(flavor.shape.count()));
     let schemas: Vec<QueryValue> =
         flavors.iter().map(|flavor| flavor.shape.schema(&flavor.keys)).collect();
@@ -109,6 +110,7 @@ fn sample(keyspace: &dyn Keyspace, options: &InferOptions, rt: &Runtime<'_>) -> 
         let without_bodies = ScanHints { conditions: Vec::new(), fields: Some(Vec::new()) };
         keyspace.scan_hinted(&KeyRange::default(), &without_bodies, &mut visit)?;
     }
+    assert!(keys.len() <= options.sample_size, "a sample has the size asked for at most");
     failure.map_or(Ok(keys), Err)
 }
 

@@ -69,6 +69,7 @@ pub fn count_tokens(text: &str) -> Result<usize> {
     while lexer.next()?.kind != TokenKind::End {
         count += 1;
     }
+    debug_assert!(count <= text.len() + 1, "each token has a byte of the text");
     Ok(count)
 }
 
@@ -83,8 +84,13 @@ pub fn counted_tokens(text: &str, count: usize) -> Result<Vec<Token>> {
     let mut list = Vec::with_capacity(count + 2);
     loop {
         let token = lexer.next()?;
+        debug_assert!(
+            list.last().is_none_or(|last: &Token| last.end <= token.start),
+            "tokens do not overlap"
+        );
         list.push(token);
         if token.kind == TokenKind::End {
+            debug_assert!(token.end as usize == text.len(), "the last token is the text's end");
             return Ok(list);
         }
     }
@@ -114,6 +120,7 @@ pub fn unquoted(token: &str, kind: TokenKind) -> Option<Text> {
     let raw = token.as_bytes();
     let quote = raw[0];
     let end = raw.len() - usize::from(kind == TokenKind::FoldedName) - 1;
+    debug_assert!(end > 0 && raw[end] == quote, "a token in quotes ends with its quote");
     let inside = &raw[1..end];
     if memchr::memchr2(b'\\', quote, inside).is_none() {
         return Some(Text::from_bytes(inside.to_vec().into()));
@@ -180,6 +187,7 @@ impl Lexer<'_> {
     }
 
     fn token(&self, kind: TokenKind, start: usize, end: usize) -> Token {
+        debug_assert!(start <= end && end <= self.bytes.len(), "a token is inside the text");
         Token { kind, start: start as u32, end: end as u32 }
     }
 
@@ -204,13 +212,17 @@ impl Lexer<'_> {
                         None => return self.fail("a comment is not closed", self.at),
                     }
                 }
-                _ => return Ok(()),
+                _ => {
+                    debug_assert!(self.at <= self.bytes.len(), "blanks end inside the text");
+                    return Ok(());
+                }
             }
         }
     }
 
     fn word(&mut self, start: usize) -> Token {
         self.skip_name();
+        debug_assert!(self.at > start, "a word has a character");
         let kind = keyword(&self.bytes[start..self.at]).map_or(TokenKind::Name, TokenKind::Word);
         self.token(kind, start, self.at)
     }
@@ -256,6 +268,7 @@ impl Lexer<'_> {
         if matches!(self.bytes.get(self.at), Some(b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$')) {
             return self.fail("a number runs into a name", start);
         }
+        debug_assert!(self.at > start, "a number has a digit");
         Ok(self.token(kind, start, self.at))
     }
 
@@ -279,6 +292,7 @@ impl Lexer<'_> {
             } else if self.bytes.get(self.at) == Some(&quote) {
                 self.at += 1;
             } else {
+                debug_assert!(self.at >= start + 2, "a token in quotes has both of them");
                 return Ok(self.token(kind, start, self.at));
             }
         }
@@ -309,6 +323,7 @@ impl Lexer<'_> {
             }
             self.skip_name();
         }
+        debug_assert!(self.at > start + 1, "a parameter has a name or a number");
         Ok(self.token(TokenKind::Parameter, start + 1, self.at))
     }
 

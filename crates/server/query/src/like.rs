@@ -51,6 +51,9 @@ impl Like {
             };
             push(&mut parts, literal);
         }
+        let is_run = |part: &Part| *part == Part::AnyRun;
+        let are_runs = |pair: &[Part]| pair.iter().all(is_run);
+        debug_assert!(!parts.windows(2).any(are_runs), "no run follows another");
         Ok(Like { parts })
     }
 
@@ -70,6 +73,8 @@ impl Like {
                 work(16 * STEPS)?;
                 steps = 0;
             }
+            debug_assert!(at <= text.len(), "a match stays inside the text");
+            debug_assert!(part <= self.parts.len(), "a match stays inside the pattern");
             match self.parts.get(part) {
                 Some(Part::AnyRun) => {
                     part += 1;

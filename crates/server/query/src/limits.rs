@@ -54,6 +54,14 @@ const _: () = assert!(FUNCTION_BYTES_MAX <= VALUE_BYTES_MAX);
 const _: () = assert!(PREPARED_MAX * PREPARED_BYTES_MIN <= PREPARED_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_FREE < RESERVE_STEP_BYTES);
 const _: () = assert!(INDEX_EVALUATION_BYTES_MAX <= VALUE_BYTES_MAX);
+const _: () = assert!(INDEX_CHECKS_MAX > 0 && TURNS_BETWEEN_CHECKS > 0 && BYTES_OF_A_TURN > 0);
+const _: () = assert!(ERRORS_MAX > 0 && PATTERNS_MAX > 0 && RECURSION_LEVELS_MAX > 0);
+const _: () = assert!(INFER_DEPTH_MAX < VALUE_DEPTH_MAX);
+// Tokens have positions of 32 bits.
+const _: () = assert!(STATEMENT_BYTES_MAX < u32::MAX as usize);
+// Steps of four times as much end at the bound.
+const _: () = assert!((REGEX_BYTES_MAX / REGEX_BYTES_MIN).ilog2().is_multiple_of(2));
+const _: () = assert!((REGEX_BYTES_MAX / REGEX_BYTES_MIN).is_power_of_two());
 
 /// Rounds of a recursive `WITH` without options.
 pub(crate) const RECURSION_LEVELS_MAX: usize = 10_000;

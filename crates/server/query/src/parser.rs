@@ -37,6 +37,8 @@ pub fn parse(text: &str, keep: Keep<'_>) -> Result<Statement> {
     let statement = parser.statement()?;
     parser.eat(Punctuation::Semicolon);
     parser.expect_end()?;
+    debug_assert!(parser.at + 1 == parser.tokens.len(), "no token is left");
+    debug_assert!(parser.depth == 0, "every level was left");
     Ok(statement)
 }
 
@@ -65,6 +67,7 @@ struct Parser<'a> {
 
 /// For each opening parenthesis the number of its closing one, or of the last token.
 fn closings(tokens: &[Token]) -> Vec<u32> {
+    assert!(!tokens.is_empty(), "a list of tokens has its end");
     let last = tokens.len() as u32 - 1;
     let mut closings = vec![last; tokens.len()];
     let mut open = Vec::new();
@@ -73,6 +76,7 @@ fn closings(tokens: &[Token]) -> Vec<u32> {
             TokenKind::Mark(Punctuation::OpenParen) => open.push(at),
             TokenKind::Mark(Punctuation::CloseParen) => {
                 if let Some(start) = open.pop() {
+                    debug_assert!(start < at, "a parenthesis opens before it closes");
                     closings[start] = at as u32;
                 }
             }
@@ -98,6 +102,7 @@ impl<'a> Parser<'a> {
         let tree_bytes = tree_memory::tree_bytes(&tokens);
         keep(tree_bytes)?;
         let closings = closings(&tokens);
+        debug_assert!(closings.len() == tokens.len(), "each token has its closing one");
         Ok(Parser { text, tokens, at: 0, depth: 0, positions: 0, closings, tree_bytes, keep })
     }
 
@@ -114,6 +119,7 @@ impl<'a> Parser<'a> {
     }
 
     fn slice(&self, token: Token) -> &'a str {
+        debug_assert!(token.end as usize <= self.text.len(), "a token is inside the text");
         &self.text[token.start as usize..token.end as usize]
     }
 
@@ -122,6 +128,7 @@ impl<'a> Parser<'a> {
         if token.kind != TokenKind::End {
             self.at += 1;
         }
+        debug_assert!(self.at < self.tokens.len(), "the end is never passed");
         token
     }
 
@@ -147,6 +154,7 @@ impl<'a> Parser<'a> {
         let found = self.at_mark(mark);
         if found {
             self.at += 1;
+            debug_assert!(self.at < self.tokens.len(), "a mark is not the end");
         }
         found
     }
@@ -167,6 +175,7 @@ impl<'a> Parser<'a> {
         let found = self.at_word(word);
         if found {
             self.at += 1;
+            debug_assert!(self.at < self.tokens.len(), "a word is not the end");
         }
         found
     }
@@ -185,16 +194,20 @@ impl<'a> Parser<'a> {
             return self.fail_at(self.token(), "the statement is nested too deeply");
         }
         self.depth += 1;
+        let depth = self.depth;
         let result = parse(self);
+        debug_assert!(self.depth == depth, "levels are left as they were entered");
         self.depth -= 1;
         result
     }
 
     fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let start = self.at;
         let mut items = vec![item(self)?];
         while self.eat(Punctuation::Comma) {
             items.push(item(self)?);
         }
+        debug_assert!(self.at - start >= 2 * items.len() - 1, "each item has a token");
         Ok(items)
     }
 
@@ -214,6 +227,7 @@ impl<'a> Parser<'a> {
             return self.fail("a name");
         }
         let token = self.advance();
+        debug_assert!(token.start < token.end, "a name has a character");
         let text = match token.kind {
             TokenKind::Name => Text::from(self.slice(token)),
             _ => self.unquoted(token)?,

@@ -110,6 +110,7 @@ impl SourcePlan {
             SourceKind::Joined(_, count) => *count,
             _ => 3,
         };
+        debug_assert!(count > 0, "a source has slots");
         self.slot..self.slot + count
     }
 }
@@ -499,7 +500,9 @@ pub struct IndexScanPlan {
 impl IndexScanPlan {
     /// Whether a document has at most one entry in this part.
     pub fn is_point(&self) -> bool {
-        self.prefix.len() == self.keys.components().count()
+        let count = self.keys.components().count();
+        debug_assert!(self.prefix.len() <= count, "a prefix is no longer than the keys");
+        self.prefix.len() == count
             && !self.keys.has_array()
             && !self.prefix.iter().any(|term| matches!(term, KeyTerm::In(_)))
     }

@@ -115,10 +115,15 @@ impl PreparedStatements {
             let removed = state.by_name.remove(&oldest);
             bytes -= removed.map_or(0, |(_, one)| one.bytes);
         }
+        assert!(
+            bytes + statement.bytes <= PREPARED_BYTES_MAX,
+            "statements stay within their limit"
+        );
         state.newest += 1;
         let number = state.newest;
         let statement = Arc::new(statement);
         state.by_name.insert(key, (number, statement.clone()));
+        assert!(state.by_name.len() <= PREPARED_MAX, "few statements are kept");
         Ok(statement)
     }
 }

@@ -188,6 +188,7 @@ impl<'a> Runtime<'a> {
     #[inline]
     pub fn turn(&self) -> Result<()> {
         let turns = self.turns.get() + 1;
+        debug_assert!(turns <= TURNS_BETWEEN_CHECKS, "turns are counted up to a check");
         self.turns.set(turns % TURNS_BETWEEN_CHECKS);
         if turns < TURNS_BETWEEN_CHECKS { Ok(()) } else { self.spend(1) }
     }
@@ -211,6 +212,7 @@ impl<'a> Runtime<'a> {
 
     /// Checks the deadline after work that takes so many checks.
     fn spend(&self, checks: usize) -> Result<()> {
+        debug_assert!(checks > 0, "work is counted in whole checks");
         if let Some(left) = self.checks_left.get() {
             let checks = u32::try_from(checks).unwrap_or(u32::MAX);
             let left = left.checked_sub(checks).ok_or_else(|| self.exhausted())?;
@@ -253,6 +255,7 @@ impl<'a> Runtime<'a> {
             |name: String| QueryError::evaluation(format!("No value for the parameter {name}"));
         match param {
             Param::Position(position) => {
+                debug_assert!(*position > 0, "positions begin at 1");
                 let value = self.params.positional.get(position - 1).cloned();
                 value.ok_or_else(|| missing(format!("${position}")))
             }
@@ -274,6 +277,7 @@ impl<'a> Runtime<'a> {
         if cache.len() <= number {
             cache.resize(number + 1, None);
         }
+        debug_assert!(cache[number].is_none(), "a subquery is computed once");
         cache[number] = Some(value);
     }
 

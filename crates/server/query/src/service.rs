@@ -169,6 +169,8 @@ impl Service {
             errors.insert(0, *error);
             errors.truncate(ERRORS_MAX);
         }
+        let is_success = status == RunStatus::Success;
+        assert!(is_success == errors.is_empty(), "an answer without errors is a success");
         let mut metrics = output.metrics;
         metrics.mutation_count = rt.mutations.get();
         metrics.sort_count = rt.sorted.get();
@@ -312,7 +314,9 @@ fn generated_name(text: &str, context: &QueryContext) -> Text {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(format!("{:?} {text}", context.0).as_bytes());
     let hex = digest.iter().take(16).map(|byte| format!("{byte:02x}"));
-    Text::from(hex.collect::<String>())
+    let name: String = hex.collect();
+    assert!(name.len() == 32, "names have one length");
+    Text::from(name)
 }
 
 fn check_read_only(statement: &Statement, request: &QueryRequest) -> Result<()> {
@@ -400,6 +404,7 @@ impl<'s> Output<'s> {
         if self.head.is_some() {
             return Ok(());
         }
+        assert!(self.metrics.result_count == 0, "the head comes before the rows");
         let head = ResponseHead { signature, prepared: self.prepared.take() };
         let result = self.sink.start(&head);
         self.head = Some(head);
@@ -435,6 +440,8 @@ impl<'s> Output<'s> {
     }
 
     fn send(&mut self) -> Result<Flow> {
+        debug_assert!(self.head.is_some(), "rows come after the head");
+        debug_assert!(!self.out.is_empty(), "a row has a text");
         self.metrics.result_count += 1;
         self.metrics.result_bytes += self.out.len() as u64;
         let result = self.sink.row(&self.out);

@@ -67,6 +67,7 @@ pub fn classify(text: &str) -> Vec<(Range<usize>, TextClass)> {
     if end < text.len() {
         parts.push((end..text.len(), TextClass::Invalid));
     }
+    debug_assert!(parts.is_sorted_by(|left, right| left.0.end <= right.0.start), "parts ascend");
     parts
 }
 

@@ -95,6 +95,8 @@ impl Object {
             fields.dedup_by(|(later, _), (earlier, _)| later == earlier);
         }
         fields.retain(|(_, value)| !value.is_missing());
+        let is_before = |left: &(Text, QueryValue), right: &(Text, QueryValue)| left.0 < right.0;
+        debug_assert!(fields.is_sorted_by(is_before), "fields are sorted and unique");
         Object { fields, memory: HeldMemory::default() }
     }
 

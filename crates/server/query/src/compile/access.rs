@@ -17,7 +17,8 @@ impl Compiler<'_> {
         has_lets: bool,
         filters: &mut Vec<ExprPlan>,
     ) {
-        let first = from.first.slot;
+        assert!(from.filters.is_empty(), "conditions are placed once");
+        let (first, count) = (from.first.slot, filters.len());
         if from.joins.is_empty() && !has_lets {
             from.filters = std::mem::take(filters);
         } else {
@@ -26,13 +27,17 @@ impl Compiler<'_> {
             };
             (from.filters, *filters) = std::mem::take(filters).into_iter().partition(is_early);
         }
+        assert!(from.filters.len() + filters.len() == count, "each condition has a place");
         let SourceKind::Keyspace(plan) = &mut from.first.kind else { return };
         if matches!(plan.access, AccessPath::Scan(_)) {
             let by_key = key_access(&from.filters, first);
             plan.access = match by_key {
                 Some(access @ AccessPath::KeySet(_)) => access,
                 other => match self.index_scans(plan, first, &from.filters) {
-                    Some(scans) => AccessPath::Indexes(scans),
+                    Some(scans) => {
+                        assert!(!scans.is_empty(), "an access by index has a scan");
+                        AccessPath::Indexes(scans)
+                    }
                     None => other.unwrap_or(AccessPath::Scan(Vec::new())),
                 },
             };

@@ -103,6 +103,7 @@ impl Compiler<'_> {
             let (keyspace, mut from) = compiler.target_from(&update.target, &update.condition)?;
             let document = from.first.slot;
             let assignments = compiler.assignments(&update.set, &update.unset, document)?;
+            assert!(!assignments.is_empty(), "UPDATE changes something");
             let (limit, offset) = compiler.bounds(&update.limit, &update.offset)?;
             let returning = compiler.returning(&update.returning)?;
             // The document's CAS.
@@ -191,6 +192,7 @@ impl Compiler<'_> {
                 false => LoopSource::Value(self.expr(&binding.source)?),
             });
         }
+        debug_assert!(sources.len() == list.len(), "each variable has a source");
         let mut loops = Vec::with_capacity(list.len());
         for (binding, source) in list.iter().zip(sources) {
             let position = match &binding.position {
@@ -242,6 +244,7 @@ impl Compiler<'_> {
         };
         let join = self.merge_join(merge, &alias, key.clone(), start)?;
         let target = join.source.slot;
+        assert!(first.slot < target, "the target is joined to the source");
         self.meta_slots.insert(target);
         let mut plan = MergePlan {
             keyspace,

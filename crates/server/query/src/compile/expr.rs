@@ -173,6 +173,7 @@ impl Compiler<'_> {
             }
         }
         let sources = sources?;
+        debug_assert!(sources.len() == list.len(), "each variable has a source");
         let bind = |(binding, source): (&ast::LoopBinding, ExprPlan)| {
             let position = match &binding.position {
                 Some(name) => Some(self.add_variable(name)?),

@@ -48,6 +48,7 @@ impl Compiler<'_> {
         for join in rest {
             plan.joins.push(self.join(join, start)?);
         }
+        assert!(plan.joins.len() <= joins.len(), "each join is one of the statement");
         Ok(plan)
     }
 
@@ -89,6 +90,7 @@ impl Compiler<'_> {
             self.bind(alias, binding);
         }
         let count = self.next_slot - inner_start;
+        assert!(count > 0, "a joined side has slots");
         let alias = inner.first.alias.clone();
         let kind = SourceKind::Joined(Box::new(inner), count);
         let source = SourcePlan { alias, slot: inner_start, kind };
@@ -123,6 +125,7 @@ impl Compiler<'_> {
             }
             ast::FromSource::Keyspace(path) => self.keyspace_kind(path, term),
             ast::FromSource::Path(names) => {
+                assert!(!names.is_empty(), "a path has a name");
                 if term.keys.is_none() && self.binding(&names[0].text).is_some() {
                     let base = self.resolve(&names[0])?;
                     let fields = names[1..].iter();
@@ -226,6 +229,7 @@ impl Compiler<'_> {
         start: FrameSlot,
     ) -> Result<JoinPlan> {
         let mut source = self.source(&join.term)?;
+        assert!(start <= source.slot, "a source comes after the row so far");
         let earlier = start..source.slot;
         let own = source.slot..source.slot + 3;
         let condition = condition.map(|condition| self.expr(condition)).transpose()?;

@@ -135,6 +135,7 @@ impl Rewrite<'_> {
         for count in lengths.rev().copied() {
             (self.turn)()?;
             let from_names = count.min(names.len());
+            debug_assert!(count < names.len() + rest.len(), "a key is shorter than the path");
             let prefix = ExprPlan::Path {
                 base: base.clone(),
                 names: names[..from_names].to_vec(),

@@ -165,6 +165,7 @@ fn fitted(index: &Candidate, terms: &[Term], elements: &[Term]) -> Option<(Fit, 
         false => u8::from(!scan.range.is_empty()),
     };
     let keys = std::cmp::Reverse(index.keys.components().count());
+    assert!(equal <= keys.0, "a prefix is no longer than the keys");
     let partial = !index.keys.condition.is_empty();
     Some(((equal, bound, partial, keys), scan))
 }
@@ -327,6 +328,7 @@ pub fn serve_order(scan: &mut IndexScanPlan, document: FrameSlot, order: &[Order
     let components: Vec<IndexComponent<'_>> = scan.keys.components().collect();
     let is_single = |term: &KeyTerm| matches!(term, KeyTerm::Equal(_) | KeyTerm::IsNull);
     let fixed = scan.prefix.iter().take_while(|term| is_single(term)).count();
+    assert!(fixed <= components.len(), "a prefix is no longer than the keys");
     let mut next = fixed;
     let mut reverse = None;
     for key in order {

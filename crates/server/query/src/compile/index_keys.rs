@@ -63,6 +63,7 @@ impl IndexKeys {
             condition: condition.into_iter().map(normal).collect(),
             keys,
         };
+        assert!(!compiled.keys.is_empty(), "an index has keys");
         compiled.check()?;
         Ok(compiled)
     }
@@ -141,6 +142,7 @@ fn key_plan(key: &IndexKey, text: &str, compiler: &mut Compiler<'_>) -> Result<I
         Some(_) => array_value(&key.value, compiler)?,
     };
     let attributes: usize = split_key(text).2.iter().map(|attribute| attribute.len()).sum();
+    assert!(attributes <= text.len(), "the attributes are a part of the text");
     Ok(IndexKeyPlan {
         text: text[..text.len() - attributes].to_owned(),
         descending: key.descending,
@@ -168,6 +170,7 @@ fn array_value(key: &Expr, compiler: &mut Compiler<'_>) -> Result<IndexKeyValue>
             values: values.into_iter().map(normal).collect(),
             flattened,
         };
+        assert!(!parts.values.is_empty(), "an array key has a value");
         return Ok(IndexKeyValue::Array { list, parts });
     }
     // The elements of an array as they are.

@@ -139,11 +139,13 @@ impl Compiler<'_> {
     pub fn subquery(&mut self, query: &ast::QueryExpr) -> Result<Arc<Subquery>> {
         let number = self.subquery_count;
         self.subquery_count += 1;
+        let depth = self.open_subqueries.len();
         self.open_subqueries.push(OpenSubquery { start: self.next_slot, outer: Vec::new() });
         let select = std::mem::take(&mut self.select);
         let plan = self.query(query);
         self.select = select;
         let outer = self.open_subqueries.pop().map(|open| open.outer).unwrap_or_default();
+        assert!(self.open_subqueries.len() == depth, "subqueries close in turn");
         Ok(Arc::new(Subquery { plan: plan?, outer, number }))
     }
 }

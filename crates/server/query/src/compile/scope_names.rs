@@ -33,12 +33,14 @@ impl<B> ScopeNames<B> {
                 self.latest.insert(self.list[count - 1].0.clone(), count - 1);
             }
         }
+        assert!(self.latest.is_empty() == (count <= LISTED_MAX), "a long list has a table");
     }
 
     /// Takes the latest binding away.
     pub fn pop(&mut self) -> Option<(Text, B)> {
         let last = self.list.pop();
         self.index();
+        debug_assert!(self.latest.len() <= self.list.len(), "a name of the table is listed");
         last
     }
 

@@ -144,6 +144,7 @@ impl Compiler<'_> {
         plan: &ProjectionPlan,
         order: &[ast::OrderTerm],
     ) -> Result<Vec<OrderKey>> {
+        assert!(projection.terms.len() == plan.terms.len(), "each term is compiled");
         let mut scope = Scope::default();
         for (term, compiled) in projection.terms.iter().zip(&plan.terms) {
             if let (ResultTerm::Value { alias, .. }, ProjectionTerm::Value(name, expr)) =

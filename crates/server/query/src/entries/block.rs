@@ -15,6 +15,8 @@ pub const BLOCK_BYTES: usize = 8 << 10;
 const GROWTH_BYTES: usize = 512;
 const GROWTH_ENTRIES: usize = 16;
 
+const _: () = assert!(GROWTH_BYTES < BLOCK_BYTES);
+
 pub struct IndexBlock {
     bytes: Vec<u8>,
     /// Where each entry ends.
@@ -98,13 +100,20 @@ impl IndexBlock {
         self.bytes.len() > BLOCK_BYTES && self.ends.len() > 1
     }
 
+    /// Whether the lists of a block belong together.
+    fn is_whole(&self) -> bool {
+        self.ends.len() == self.key_lengths.len() && self.start(self.len()) == self.bytes.len()
+    }
+
     fn start(&self, at: usize) -> usize {
         at.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
     }
 
     pub fn entry(&self, at: usize) -> IndexEntry<'_> {
         let bytes = &self.bytes[self.start(at)..self.ends[at] as usize];
-        IndexEntry { bytes, key_length: usize::from(self.key_lengths[at]) }
+        let key_length = usize::from(self.key_lengths[at]);
+        debug_assert!(key_length <= bytes.len(), "an entry has its document's key");
+        IndexEntry { bytes, key_length }
     }
 
     /// Where an entry is, or where it would be.
@@ -126,11 +135,15 @@ impl IndexBlock {
                 false => high = middle,
             }
         }
+        debug_assert!(low == 0 || self.entry(low - 1).bytes < bound, "entries ascend");
         low
     }
 
     /// Inserts an entry at its place; false if the memory is used up.
     pub fn insert(&mut self, at: usize, entry: &[u8], key_length: u8) -> bool {
+        assert!(usize::from(key_length) <= entry.len(), "an entry has its document's key");
+        debug_assert!(at == 0 || self.entry(at - 1).bytes < entry, "entries ascend");
+        debug_assert!(at == self.len() || entry < self.entry(at).bytes, "entries ascend");
         if self.bytes.capacity() < self.bytes.len() + entry.len() {
             self.bytes.reserve_exact(entry.len().max(GROWTH_BYTES));
         }
@@ -148,6 +161,7 @@ impl IndexBlock {
         self.ends.insert(at, (start + entry.len()) as u32);
         self.ends[at + 1..].iter_mut().for_each(|end| *end += entry.len() as u32);
         self.key_lengths.insert(at, key_length);
+        assert!(self.is_whole(), "the last entry ends with the bytes");
         true
     }
 
@@ -157,10 +171,13 @@ impl IndexBlock {
         self.ends.remove(at);
         self.ends[at..].iter_mut().for_each(|later| *later -= (end - start) as u32);
         self.key_lengths.remove(at);
+        assert!(self.is_whole(), "the last entry ends with the bytes");
     }
 
     /// Moves the entries from `at` on to a new block.
     pub fn split(&mut self, at: usize) -> Option<IndexBlock> {
+        let count = self.len();
+        assert!(0 < at && at < count, "both parts have an entry");
         let start = self.start(at);
         let mut upper = IndexBlock::new(&self.memory)?;
         upper.bytes = self.bytes[start..].to_vec();
@@ -176,17 +193,22 @@ impl IndexBlock {
         self.ends.shrink_to(at + GROWTH_ENTRIES);
         self.key_lengths.shrink_to(at + GROWTH_ENTRIES);
         self.count_memory();
+        assert!(self.len() + upper.len() == count, "a split keeps every entry");
+        assert!(self.is_whole() && upper.is_whole(), "the last entry ends with the bytes");
         Some(upper)
     }
 
     /// The entry at which the bytes are halved.
     pub fn middle(&self) -> usize {
+        assert!(self.len() > 1, "a middle is between two entries");
         let half = (self.bytes.len() / 2) as u32;
         self.ends.partition_point(|end| *end < half).clamp(1, self.len() - 1)
     }
 
     /// Appends the entries of the next block; false if the memory is used up.
     pub fn append(&mut self, next: &IndexBlock) -> bool {
+        let is_before = || self.entry(self.len() - 1).bytes < next.entry(0).bytes;
+        debug_assert!(self.len() == 0 || next.len() == 0 || is_before(), "blocks ascend");
         self.bytes.reserve_exact(next.bytes.len());
         self.ends.reserve_exact(next.ends.len());
         self.key_lengths.reserve_exact(next.key_lengths.len());
@@ -197,6 +219,7 @@ impl IndexBlock {
         self.bytes.extend_from_slice(&next.bytes);
         self.ends.extend(next.ends.iter().map(|end| end + start));
         self.key_lengths.extend_from_slice(&next.key_lengths);
+        assert!(self.is_whole(), "the last entry ends with the bytes");
         true
     }
 }

@@ -36,6 +36,7 @@ fn type_byte(kind: ValueType) -> u8 {
 pub fn append(value: &QueryValue, descending: bool, out: &mut Vec<u8>) {
     let start = out.len();
     append_at(value, out, 0);
+    debug_assert!(out.len() > start, "an encoding has a byte for its type");
     if descending {
         out[start..].iter_mut().for_each(|byte| *byte = !*byte);
     }
@@ -46,6 +47,7 @@ pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut next = prefix[..=last].to_vec();
     next[last] += 1;
+    debug_assert!(*next > *prefix, "the bound is after the prefix");
     Some(next)
 }
 
@@ -97,6 +99,7 @@ fn append_integer(number: i64, out: &mut Vec<u8>) {
     }
     let below = if nearest as i128 > i128::from(number) { nearest.next_down() } else { nearest };
     let distance = i128::from(number) - below as i128;
+    debug_assert!((0..=1_024).contains(&distance), "the float is the nearest one below");
     append_ordered(below, distance as u16, out);
 }
 
@@ -106,6 +109,7 @@ fn append_float(number: f64, out: &mut Vec<u8>) {
 }
 
 fn append_ordered(below: f64, distance: u16, out: &mut Vec<u8>) {
+    debug_assert!(distance == 0 || below.abs() >= EXACT_MAX, "small numbers are exact");
     let bits = below.to_bits();
     let ordered = match below {
         // NaN sorts before every number.

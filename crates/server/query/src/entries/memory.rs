@@ -42,6 +42,7 @@ impl EntryMemory {
             }
             *reserved += step;
         }
+        assert!(used <= *reserved, "what is used is reserved");
         self.used.store(used, Ordering::Relaxed);
         true
     }
@@ -51,12 +52,14 @@ impl EntryMemory {
             return;
         }
         let mut reserved = self.reserved.lock();
+        debug_assert!(bytes <= self.used(), "memory is given back once");
         let used = self.used().saturating_sub(bytes);
         self.used.store(used, Ordering::Relaxed);
         // Two steps stay, so that a block that comes and goes asks the budget for nothing.
         let spare = reserved.saturating_sub(used + 2 * STEP_BYTES) / STEP_BYTES * STEP_BYTES;
         if spare > 0 {
             *reserved -= spare;
+            assert!(used <= *reserved, "what is used is reserved");
             self.budget.release(spare);
         }
     }

@@ -78,6 +78,7 @@ impl IndexEntries {
         if sorted.stamps.is_empty() {
             sorted.stamps = vec![0; STAMP_COUNT];
         }
+        assert!(sorted.stamps.len() == STAMP_COUNT, "each hash has a stamp");
         let stamp = &mut sorted.stamps[stamp_of(document_key)];
         *stamp = stamp.wrapping_add(1);
         let mut inserted = 0;
@@ -89,6 +90,7 @@ impl IndexEntries {
             entry.extend_from_slice(document_key);
             inserted += usize::from(sorted.insert(&entry, key_length, &self.memory)?);
         }
+        assert!(inserted <= encoded.len(), "a new entry is one of those given");
         Ok(inserted)
     }
 
@@ -126,6 +128,10 @@ impl IndexEntries {
         });
         let after = (Bound::Excluded(bound), Bound::Unbounded);
         let next = sorted.blocks.range::<[u8], _>(after).next();
+        debug_assert!(
+            next.is_none_or(|(bound, _)| **bound > *from),
+            "the next block begins after this place"
+        );
         BlockCopy { entries: entries.collect(), next: next.map(|(bound, _)| bound.to_vec()) }
     }
 
@@ -191,7 +197,8 @@ impl SortedBlocks {
                 return Err(IndexFull);
             };
             debug_assert_eq!(*bound, *upper.entry(0).bytes, "a block begins with its bound");
-            self.blocks.insert(bound, Arc::new(upper));
+            let replaced = self.blocks.insert(bound, Arc::new(upper));
+            assert!(replaced.is_none(), "a bound has one block");
         }
         Ok(true)
     }
@@ -205,7 +212,8 @@ impl SortedBlocks {
         if !memory.reserve(MAP_ENTRY_BYTES + bound.len()) {
             return Err(IndexFull);
         }
-        self.blocks.insert(bound, Arc::new(block));
+        let replaced = self.blocks.insert(bound, Arc::new(block));
+        assert!(replaced.is_none(), "a bound has one block");
         Ok(())
     }
 
@@ -218,6 +226,7 @@ impl SortedBlocks {
         // Without memory for a copy the stale entry stays.
         let Ok(block) = writable(block) else { return false };
         block.remove(at);
+        assert!(self.count > 0, "an entry that is there is counted");
         self.count -= 1;
         let bound = bound.clone();
         if block.byte_count() < BLOCK_BYTES / 4 {
@@ -237,6 +246,7 @@ impl SortedBlocks {
         }
         let Ok(block) = writable(block) else { return };
         if block.append(&next) {
+            assert!(!block.is_overfull(), "a merged block is not too large");
             self.blocks.remove(&next_bound);
             memory.release(MAP_ENTRY_BYTES + next_bound.len());
         }
@@ -288,6 +298,7 @@ impl IndexSnapshot {
             for block in blocks {
                 let first = block.lower_bound(&range.low);
                 let end = range.high.as_ref().map_or(block.len(), |high| block.lower_bound(high));
+                debug_assert!(first <= end, "a range begins before its end");
                 for step in 0..end.saturating_sub(first) {
                     let at = if reverse { end - 1 - step } else { first + step };
                     if !visit(block.entry(at))? {

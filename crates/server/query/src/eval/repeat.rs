@@ -62,11 +62,13 @@ impl Turns {
         if let Some(wrong) = wrong {
             return Ok(Err(wrong));
         }
+        debug_assert!(lists.len() == bindings.len(), "each variable has a list");
         let count = lists.iter().map(List::len).min().unwrap_or(0);
         Ok(Ok(Turns { lists, count }))
     }
 
     fn set(&self, turn: usize, bindings: &[LoopPlan], frame: &mut SlotFrame) {
+        debug_assert!(turn < self.count, "each list has the turn's element");
         for (binding, list) in bindings.iter().zip(&self.lists) {
             let (position, value) = list.get(turn);
             frame[binding.variable] = value;

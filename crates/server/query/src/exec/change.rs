@@ -176,6 +176,7 @@ fn set_document(
     value: QueryValue,
     frame: &mut SlotFrame,
 ) {
+    debug_assert!(slot + 3 <= frame.len(), "the slots of a document are in the frame");
     frame[slot] = value;
     frame[slot + 1] = QueryValue::Str(Text::from_bytes(document.key.clone()));
     frame[slot + 2] = meta(&keyspace.name(), document);

@@ -52,6 +52,7 @@ fn joins(
     frame: &mut SlotFrame,
     each: &mut RowStep<'_>,
 ) -> Result<Flow> {
+    debug_assert!(plans.len() == states.len(), "each join has its state");
     let (Some((plan, plans)), Some((state, states))) =
         (plans.split_first(), states.split_first_mut())
     else {
@@ -173,6 +174,7 @@ impl JoinState {
     ) -> Result<Flow> {
         let Some(rows) = &self.rows else { return Ok(Flow::More) };
         let width = slots.len();
+        debug_assert!(rows.values.len() == rows.count as usize * width, "rows are whole");
         let mut visit = |row: u32| {
             let start = row as usize * width;
             frame[slots.clone()].clone_from_slice(&rows.values[start..start + width]);
@@ -230,6 +232,7 @@ fn kept(
         rows.count = rows.count.checked_add(1).ok_or_else(QueryError::out_of_memory)?;
         Ok(Flow::More)
     })?;
+    debug_assert!(table.len() <= rows.count as usize, "each key has a row");
     state.rows = Some(rows);
     Ok(())
 }
@@ -460,11 +463,13 @@ fn after_prefix(prefix: &[u8]) -> Option<Bytes> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut key = prefix[..=last].to_vec();
     key[last] += 1;
+    debug_assert!(*key > *prefix, "the bound is after the prefix");
     Some(key.into())
 }
 
 /// Puts a document into its slots.
 fn put(plan: &KeyspacePlan, slot: FrameSlot, document: QueryDocument, frame: &mut SlotFrame) {
+    debug_assert!(slot + 3 <= frame.len(), "the slots of a document are in the frame");
     if plan.meta {
         frame[slot + 2] = meta(&plan.keyspace.name, &document);
     }

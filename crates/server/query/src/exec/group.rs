@@ -49,6 +49,10 @@ impl<'p> GroupTable<'p> {
             None => self.new_group(keys.into_vec(), frame, rt)?,
         };
         let group = &mut self.groups[number];
+        debug_assert!(
+            group.states.len() == self.plan.aggregates.len(),
+            "each aggregate has a state"
+        );
         for ((_, aggregate), state) in self.plan.aggregates.iter().zip(&mut group.states) {
             if let Some(filter) = &aggregate.filter
                 && !rt.holds(filter, frame)?
@@ -91,6 +95,7 @@ impl<'p> GroupTable<'p> {
         if let Entry::Vacant(vacant) = self.numbers.entry(self.key.as_slice().into()) {
             vacant.insert(number);
         }
+        debug_assert!(self.numbers.len() == self.groups.len(), "each group has a key");
         Ok(number)
     }
 
@@ -114,9 +119,12 @@ impl<'p> GroupTable<'p> {
         if self.plan.single && self.groups.is_empty() {
             self.add_count(0);
         }
+        let is_one = self.groups.len() == 1;
+        debug_assert!(!self.plan.single || is_one, "without GROUP BY there is one group");
         self.numbers = HashMap::new();
         for group in self.groups {
             rt.turn()?;
+            debug_assert!(group.keys.len() == self.plan.keys.len(), "each key has a value");
             if let Some(row) = group.row {
                 *frame = row;
             }

@@ -35,6 +35,9 @@ pub fn documents(
     frame: &mut SlotFrame,
     each: &mut EachDocument<'_>,
 ) -> Result<Flow> {
+    debug_assert!(!scans.is_empty(), "an access by index has a scan");
+    let is_unordered = |scan: &IndexScanPlan| scan.ordered.is_none();
+    debug_assert!(scans.len() == 1 || scans.iter().all(is_unordered), "one scan gives an order");
     rt.catch_up(rt.keyspace(&plan.keyspace)?)?;
     let mut seen = match scans {
         [scan] if scan.is_point() => None,
@@ -136,6 +139,7 @@ fn ordered(
     if flow == Flow::More {
         flow = state.pass_until(None, rt, frame, each)?;
     }
+    debug_assert!(flow == Flow::Stop || state.ahead.is_empty(), "every document has come");
     rt.give_back(state.kept);
     Ok(flow)
 }
@@ -223,6 +227,8 @@ fn ranges(
         prefixes = prefixes.iter().flat_map(longer).collect();
         fixed += 1;
     }
+    debug_assert!(prefixes.len() <= RANGES_MAX, "a scan has few ranges");
+    debug_assert!(prefixes.is_sorted(), "ranges are in the order of their values");
     let mut range = ValueRange::all();
     let mut descending = false;
     if fixed == scan.prefix.len() && !scan.range.is_empty() {

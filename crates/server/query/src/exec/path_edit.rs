@@ -44,6 +44,7 @@ pub fn apply(
     for assignment in assignments {
         editor.run_loops(assignment, &assignment.loops, frame)?;
     }
+    debug_assert!(editor.places.is_empty(), "every loop has ended");
     Ok(editor.edited)
 }
 
@@ -90,6 +91,7 @@ impl Editor<'_, '_> {
                 self.places.push((one.variable, element.place.clone()));
             }
             self.run_loops(plan, inner, frame)?;
+            debug_assert!(self.places.len() >= list.len(), "each variable has a place");
             self.places.truncate(self.places.len() - list.len());
         }
         self.rt.release_to(used);

@@ -83,6 +83,7 @@ impl Rows {
             seen
         });
         self.list.extend(others.into_iter().filter(|row| seen.insert(row.key())));
+        debug_assert!(self.list.len() == seen.len(), "each row is there once");
         self.seen = Some(seen);
     }
 

@@ -74,6 +74,7 @@ impl<'p> Sorter<'p> {
         rt: &Runtime<'_>,
         row: impl FnOnce() -> Result<ResultRow>,
     ) -> Result<()> {
+        debug_assert!(keys.len() == self.order.len(), "each sort key has a value");
         self.added += 1;
         let full = self.heap.len() as u64 >= self.bounds.needed();
         if full
@@ -88,6 +89,8 @@ impl<'p> Sorter<'p> {
         let entry = Entry { order: self.order, keys, number: self.added, row: row()? };
         rt.keep(entry.byte_count())?;
         self.heap.push(entry);
+        let count = self.heap.len() as u64;
+        debug_assert!(count <= self.bounds.needed(), "only rows that are needed are kept");
         Ok(())
     }
 
@@ -126,6 +129,8 @@ pub fn note_comparison(left: &SortValues, right: &SortValues, rt: &Runtime<'_>) 
 
 /// Compares rows by their sort keys.
 pub fn compare_keys(keys: &[OrderKey], left: &[QueryValue], right: &[QueryValue]) -> Ordering {
+    let count = keys.len();
+    debug_assert!(left.len() == count && right.len() == count, "each sort key has a value");
     for ((key, left), right) in keys.iter().zip(left).zip(right) {
         let order = match key.nulls_last {
             Some(last) if left.is_valued() != right.is_valued() => {

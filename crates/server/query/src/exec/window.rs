@@ -90,6 +90,7 @@ impl<'p> WindowTable<'p> {
         while start < sorted.len() {
             let same = |row: &&SortedRow| row.partition == sorted[start].partition;
             let count = sorted[start..].iter().take_while(same).count();
+            debug_assert!(count > 0, "a partition has its first row");
             let sorted = &sorted[start..start + count];
             let groups = PeerGroups::new(sorted, rt)?;
             let mut partition = Partition { plan, rows: &mut self.rows, sorted, groups };
@@ -139,6 +140,7 @@ impl Partition<'_, '_> {
             WindowFunction::RatioToReport => self.ratio(&mut results, rt)?,
             rank => self.rank(rank, &mut results, rt)?,
         }
+        debug_assert!(results.values.len() == self.sorted.len(), "each row has a result");
         for (row, value) in self.sorted.iter().zip(results.values) {
             self.rows[row.number][self.plan.slot] = value;
         }
@@ -210,6 +212,7 @@ impl Partition<'_, '_> {
             true => at / (size + 1),
             false => larger + (at - larger * (size + 1)) / size.max(1),
         };
+        debug_assert!(tile(count - 1) < tiles, "the last row is in a tile");
         (0..count).try_for_each(|at| results.push(QueryValue::from(tile(at) + 1), rt))
     }
 

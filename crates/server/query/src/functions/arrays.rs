@@ -248,6 +248,7 @@ fn flatten_into(
     out: &mut Vec<QueryValue>,
     rt: &Runtime<'_>,
 ) -> Result<()> {
+    debug_assert!(depth <= VALUE_DEPTH_MAX, "the levels are limited");
     for item in items {
         rt.turn()?;
         match rt.elements(item)? {
@@ -305,6 +306,8 @@ fn symmetric(
             *counts.entry(key).or_default() += 1;
         }
     }
+    let is_once = |count: &usize| *count <= arrays.len();
+    debug_assert!(counts.values().all(is_once), "an array counts a value once");
     let all = distinct(arrays.iter().flat_map(|items| items.iter().cloned()).collect(), rt)?;
     let wanted = |item: &QueryValue| {
         counts.get(&key_of(item)).is_some_and(|count| is_wanted(*count, arrays.len()))

@@ -114,6 +114,7 @@ fn uuid(_: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     let bits = (u128::from(random) << 64) | u128::from(other);
     let bits = (bits & !(0xF << 76) & !(0xC << 60)) | (4 << 76) | (8 << 60);
     let text = format!("{bits:032x}");
+    debug_assert!(text.len() == 32, "128 bits have 32 digits");
     let parts = [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]];
     Ok(QueryValue::from(parts.join("-")))
 }

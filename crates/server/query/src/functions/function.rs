@@ -40,10 +40,12 @@ pub const MANY: usize = usize::MAX;
 pub type FunctionBody = fn(&[QueryValue], &Runtime<'_>) -> Result<QueryValue>;
 
 pub const fn strict(name: &'static str, min: usize, max: usize, run: FunctionBody) -> Function {
+    assert!(min <= max, "a call has as many arguments as it must");
     Function { name, min, max, nulls: Nulls::Propagate, run }
 }
 
 pub const fn free(name: &'static str, min: usize, max: usize, run: FunctionBody) -> Function {
+    assert!(min <= max, "a call has as many arguments as it must");
     Function { name, min, max, nulls: Nulls::Pass, run }
 }
 

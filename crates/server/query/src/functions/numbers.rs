@@ -118,5 +118,7 @@ fn random(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^= mixed >> 31;
-    Ok(QueryValue::Float((mixed >> 11) as f64 / (1u64 << 53) as f64))
+    let number = (mixed >> 11) as f64 / (1u64 << 53) as f64;
+    debug_assert!((0.0..1.0).contains(&number), "the number is from 0 up to 1");
+    Ok(QueryValue::Float(number))
 }

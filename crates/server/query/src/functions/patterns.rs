@@ -83,6 +83,7 @@ fn replace(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
         rt.turn()?;
         let Some(whole) = found.get(0) else { continue };
         pattern.search(text.len() - whole.end(), rt)?;
+        debug_assert!(end <= whole.start(), "matches do not overlap");
         // One expansion takes at most a copy of the text for each group that it names.
         let groups = 1 + new.matches('$').count();
         let bytes = (whole.start() - end) + new.len() + whole.len().saturating_mul(groups);
@@ -109,6 +110,7 @@ fn split(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
             if found.is_empty() && (found.end() == 0 || found.start() == text.len()) {
                 continue;
             }
+            debug_assert!(start <= found.start(), "matches do not overlap");
             rt.scratch(PART_OF_LIST_BYTES + found.start() - start)?;
             parts.push(QueryValue::from(&text[start..found.start()]));
             start = found.end();

@@ -204,6 +204,7 @@ fn pad(args: &[QueryValue], rt: &Runtime<'_>, left: bool, characters: bool) -> R
         true => [&padding[..], text.as_bytes()].concat(),
         false => [text.as_bytes(), &padding[..]].concat(),
     };
+    debug_assert!(characters || whole.len() == width, "a padded text has its width");
     Ok(QueryValue::Str(Text::from_bytes(whole.into())))
 }
 
@@ -215,6 +216,7 @@ fn part(
     characters: bool,
     rt: &Runtime<'_>,
 ) -> Result<QueryValue> {
+    debug_assert!(start <= end, "a part begins before its end");
     if !characters {
         let bytes = &text.as_bytes()[start..end];
         rt.scratch(bytes.len())?;
@@ -282,6 +284,7 @@ fn substring(
         return Ok(QueryValue::Null);
     }
     let end = start.saturating_add(length).min(total);
+    debug_assert!(start <= end && end <= total, "a part is inside the text");
     part(text, start as usize, end as usize, characters, rt)
 }
 
@@ -307,7 +310,9 @@ fn replace(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
     check_length(bytes)?;
     // The text grows by doubling.
     rt.scratch(3 * bytes)?;
-    text_result(text.replacen(&*old, &new, count))
+    let replaced = text.replacen(&*old, &new, count);
+    debug_assert!(replaced.len() <= bytes, "the result has the bytes reserved at most");
+    text_result(replaced)
 }
 
 fn reverse(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
@@ -334,6 +339,7 @@ fn split(args: &[QueryValue], rt: &Runtime<'_>) -> Result<QueryValue> {
         }
         Some(separator) => text.split(&*separator).map(QueryValue::from).collect(),
     };
+    debug_assert!(parts.len() == count, "parts are counted before they are made");
     array(parts)
 }
 

@@ -94,6 +94,7 @@ impl DistinctTokens {
             self.seen.insert(bytes);
             self.list.push(value);
         }
+        debug_assert!(self.list.len() == self.seen.len(), "a token is listed once");
         Ok(())
     }
 

@@ -34,6 +34,8 @@ const STALE_MIN: usize = 1_024;
 /// More stale entries than there are, without an overflow when some are added.
 const STALE_ALL: usize = usize::MAX / 2;
 
+const _: () = assert!(STALE_MIN < STALE_ALL);
+
 /// See the module text.
 pub struct DocumentIndex {
     definition: IndexDefinition,
@@ -142,7 +144,10 @@ impl DocumentIndex {
         let mut from = Vec::new();
         while !stop() {
             match self.sweep_block(&from, keyspace, &|| false) {
-                Some(next) => from = next,
+                Some(next) => {
+                    debug_assert!(next > from, "a sweep goes forward");
+                    from = next;
+                }
                 None => break,
             }
         }

@@ -119,6 +119,7 @@ impl Evaluation<'_> {
         document: &IndexableDocument<'_>,
     ) -> KeysResult<Vec<Vec<u8>>> {
         let mut frame: SlotFrame = vec![QueryValue::Missing; keys.slot_count];
+        assert!(frame.len() >= 3, "a document has three slots");
         frame[0] = document.value.clone();
         frame[1] = QueryValue::Str(document.key.clone());
         if keys.needs_meta {
@@ -169,6 +170,7 @@ impl Evaluation<'_> {
                 }
             }
         }
+        debug_assert!(entries.is_sorted_by(|left, right| left < right), "entries ascend");
         Ok(entries)
     }
 
@@ -242,6 +244,7 @@ impl MemoryBudget for EvaluationMemory<'_> {
     }
 
     fn release(&self, bytes: usize) {
+        debug_assert!(bytes <= self.reserved.get(), "memory is given back once");
         self.reserved.set(self.reserved.get().saturating_sub(bytes));
         self.index.release(bytes);
     }

@@ -53,6 +53,7 @@ impl ValueShape {
         options: &InferOptions,
         rt: &Runtime<'_>,
     ) -> Result<()> {
+        debug_assert!(depth <= INFER_DEPTH_MAX, "a schema has few levels");
         rt.turn()?;
         let name = match value {
             QueryValue::Int(_) => "integer",
@@ -117,6 +118,7 @@ impl ValueShape {
                 pairs = (pairs.0 + u32::from(is_same), pairs.1 + 1);
             }
         }
+        debug_assert!(pairs.0 <= pairs.1, "a pair that both have is one of all");
         let own: usize = self.0.values().map(|figures| figures.fields.len().max(1)).sum();
         f64::from(pairs.0) / f64::from(pairs.1).max(own as f64)
     }
@@ -228,6 +230,7 @@ impl TypeFigures {
             // A copy: the value may share the memory of a whole document.
             let copy = crate::value::json::parse(&text.into()).unwrap_or_default();
             self.samples.insert(at, copy);
+            debug_assert!(self.samples.len() <= options.sample_values, "few samples are kept");
         }
         Ok(())
     }

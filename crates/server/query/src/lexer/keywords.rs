@@ -30,6 +30,17 @@ keywords! {
     WHERE WHILE WINDOW WITH WITHIN WORK XOR
 }
 
+/// Bytes of the longest word, at most.
+const WORD_BYTES_MAX: usize = 16;
+
+const _: () = {
+    let mut at = 0;
+    while at < WORDS.len() {
+        assert!(WORDS[at].0.len() <= WORD_BYTES_MAX, "a word fits the buffer");
+        at += 1;
+    }
+};
+
 impl Keyword {
     /// The texts of all of them.
     pub fn all() -> impl Iterator<Item = &'static str> {
@@ -38,13 +49,15 @@ impl Keyword {
 
     /// The word's text in capitals.
     pub fn text(self) -> &'static str {
-        WORDS[self as usize].0
+        let (text, word) = WORDS[self as usize];
+        debug_assert!(word == self, "words are in the order of the enumeration");
+        text
     }
 }
 
 /// The reserved word that `word` is, whatever its case.
 pub fn keyword(word: &[u8]) -> Option<Keyword> {
-    let mut upper = [0u8; 16];
+    let mut upper = [0u8; WORD_BYTES_MAX];
     let upper = upper.get_mut(..word.len())?;
     upper.copy_from_slice(word);
     upper.make_ascii_uppercase();

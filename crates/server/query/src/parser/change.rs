@@ -47,6 +47,8 @@ impl Parser<'_> {
     }
 
     pub(super) fn insert(&mut self) -> Result<Statement> {
+        let is_first = self.at_word(Keyword::INSERT) || self.at_word(Keyword::UPSERT);
+        debug_assert!(is_first, "INSERT and UPSERT begin with their words");
         let upsert = self.advance().kind == TokenKind::Word(Keyword::UPSERT);
         self.expect_word(Keyword::INTO)?;
         let target = self.target()?;
@@ -109,6 +111,7 @@ impl Parser<'_> {
         self.expect_word(Keyword::UPDATE)?;
         let target = self.target_with_keys()?;
         let (set, unset) = self.set_and_unset()?;
+        assert!(!set.is_empty() || !unset.is_empty(), "UPDATE changes something");
         let condition = self.condition()?;
         let (limit, offset) = self.limit_and_offset()?;
         let returning = self.returning()?;
@@ -149,6 +152,7 @@ impl Parser<'_> {
         while self.eat_word(Keyword::FOR) {
             loops.push(self.list(Parser::binding)?);
         }
+        debug_assert!(loops.iter().all(|list| !list.is_empty()), "FOR binds a variable");
         loops.reverse();
         let mut condition = None;
         if !loops.is_empty() {
@@ -231,6 +235,7 @@ impl Parser<'_> {
         } else {
             value = Some(self.expr()?);
         }
+        debug_assert!(keyed == key.is_some(), "a key is in parentheses");
         Ok(MergeAction::Insert { key, value, options, condition: self.condition()? })
     }
 }

@@ -26,6 +26,10 @@ mod rank {
     pub const UNARY: u8 = 15;
 }
 
+const _: () = assert!(rank::OR < rank::AND && rank::AND < rank::NOT);
+const _: () = assert!(rank::NOT < rank::EQUAL && rank::EQUAL < rank::LESS);
+const _: () = assert!(rank::CONCAT < rank::ADD && rank::ADD < rank::MULTIPLY);
+
 #[derive(Clone, Copy, PartialEq)]
 enum Infix {
     Or,
@@ -132,6 +136,7 @@ impl Parser<'_> {
 
     fn infix_tail(&mut self, left: Expr, infix: Infix, negated: bool) -> Result<Expr> {
         self.at += 1 + usize::from(negated);
+        debug_assert!(self.at < self.tokens.len(), "an operator is not the end");
         let above = infix.rank() + 1;
         Ok(match infix {
             Infix::Or => chain(left, self.ranked(above)?, Expr::Or, |expr| match expr {
@@ -220,6 +225,7 @@ fn chain(
 ) -> Expr {
     let mut list = split(left).unwrap_or_else(|single| vec![single]);
     list.push(right);
+    debug_assert!(list.len() > 1, "a chain has two parts");
     build(list)
 }
 

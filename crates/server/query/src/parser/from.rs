@@ -127,6 +127,7 @@ impl Parser<'_> {
     /// subquery that is parsed twice doubles the time of a statement at each level.
     fn subquery_source(&mut self) -> Result<Option<crate::ast::QueryExpr>> {
         let close = self.closings[self.at] as usize;
+        debug_assert!(close > self.at, "a parenthesis closes after it opens");
         let after = self.tokens.get(close + 1).map_or(TokenKind::End, |token| token.kind);
         if !self.is_query_at(self.at + 1) || continues_expression(after) {
             return Ok(None);
@@ -134,6 +135,7 @@ impl Parser<'_> {
         self.advance();
         let query = self.query()?;
         self.expect(Punctuation::CloseParen)?;
+        debug_assert!(self.at == close + 1, "the subquery ends with its parenthesis");
         if self.at_name() || self.at_word(Keyword::AS) {
             return Ok(Some(query));
         }
@@ -163,6 +165,7 @@ impl Parser<'_> {
                 return self.fail("the namespace default or system");
             }
             self.at += 2;
+            debug_assert!(self.at < self.tokens.len(), "a colon is not the end");
             namespace = Some(Text::from(text));
         }
         let mut parts = vec![self.alias()?];
@@ -170,6 +173,7 @@ impl Parser<'_> {
             self.advance();
             parts.push(self.alias()?);
         }
+        assert!((1..=3).contains(&parts.len()), "a keyspace has one to three names");
         Ok(KeyspacePath { namespace, parts })
     }
 
@@ -249,6 +253,7 @@ fn path_names(value: &Expr) -> Option<Vec<Name>> {
         Expr::Name(name) if !name.folded => Some(vec![name.clone()]),
         Expr::Path(base, steps) => {
             let mut names = path_names(base)?;
+            debug_assert!(!names.is_empty(), "a path begins with a name");
             for step in steps {
                 let PathStep::Field { name, folded: false } = step else { return None };
                 names.push(Name { text: name.clone(), folded: false, at: names[0].at });

@@ -45,6 +45,8 @@ impl Parser<'_> {
             index.keys = self.list(Parser::index_key)?;
             self.expect(Punctuation::CloseParen)?;
         }
+        assert!(primary == index.keys.is_empty(), "a primary index alone has no keys");
+        assert!(primary || index.name.is_some(), "an index with keys has a name");
         self.index_clauses(&mut index)?;
         Ok(Statement::CreateIndex(Box::new(index)))
     }
@@ -55,6 +57,7 @@ impl Parser<'_> {
             self.expect_word(Keyword::HASH)?;
             self.expect(Punctuation::OpenParen)?;
             index.partition = self.list(Parser::expr)?;
+            debug_assert!(!index.partition.is_empty(), "PARTITION BY has an expression");
             self.expect(Punctuation::CloseParen)?;
         }
         if self.eat_word(Keyword::WHERE) {
@@ -88,6 +91,7 @@ impl Parser<'_> {
             (_, true) => Some(false),
             _ => None,
         };
+        debug_assert!(!is_enclosed || array.is_some(), "only an array key is enclosed");
         if array.is_some() && self.eat_word(Keyword::DISTINCT) {
             return self.fail("an array");
         }
@@ -169,6 +173,7 @@ impl Parser<'_> {
             path.parts.push(self.alias()?);
         }
         let name = path.parts.pop();
+        assert!(name.is_some(), "a path has a name");
         if path.parts.is_empty() {
             return self.fail("ON");
         }

@@ -23,6 +23,7 @@ impl Parser<'_> {
         Ok(match operand {
             operand if steps.is_empty() => operand,
             Expr::Path(base, mut earlier) => {
+                debug_assert!(!earlier.is_empty(), "a path has a step");
                 earlier.append(&mut steps);
                 Expr::Path(base, earlier)
             }
@@ -93,7 +94,10 @@ impl Parser<'_> {
         let token = self.advance();
         let name = self.slice(token);
         match name.parse::<usize>() {
-            Ok(position) => Param::Position(position),
+            Ok(position) => {
+                debug_assert!(position > 0, "positions begin at 1");
+                Param::Position(position)
+            }
             Err(_) => Param::Name(Text::from(name)),
         }
     }
@@ -127,6 +131,7 @@ impl Parser<'_> {
                 }
                 Some(TokenKind::Mark(Punctuation::OpenParen)) => {
                     let close = self.closings[at] as usize;
+                    debug_assert!(close > at, "a parenthesis closes after it opens");
                     let is_closed = close + 1 < self.tokens.len();
                     if !is_closed || !self.may_follow_query(close + 1) {
                         return false;
@@ -237,6 +242,7 @@ impl Parser<'_> {
     }
 
     fn call(&mut self, name: String, at: u32) -> Result<Expr> {
+        debug_assert!(self.at_mark(Punctuation::OpenParen), "a call has a parenthesis");
         let token = self.tokens[self.at - 1];
         let aggregate = functions::aggregate(&name).is_some();
         // Only keys of indexes have it.
@@ -256,6 +262,7 @@ impl Parser<'_> {
             at,
         };
         self.nested(|parser| parser.call_args(&mut call, aggregate))?;
+        debug_assert!(!call.star || call.args.is_empty(), "a star is the only argument");
         functions::check_arity(&call).or_else(|what| self.fail_at(token, &what))?;
         self.call_tail(&mut call, aggregate)?;
         Ok(Expr::Call(Box::new(call)))
@@ -304,6 +311,7 @@ impl Parser<'_> {
         } else if window {
             return self.fail("OVER");
         }
+        debug_assert!(!window || call.over.is_some(), "a window function has a window");
         Ok(())
     }
 
@@ -340,6 +348,7 @@ impl Parser<'_> {
             _ => Quantifier::Any,
         };
         let bindings = self.list(Parser::binding)?;
+        debug_assert!(!bindings.is_empty(), "a quantifier binds a variable");
         self.expect_word(Keyword::SATISFIES)?;
         let condition = self.expr()?;
         self.expect_word(Keyword::END)?;
@@ -356,6 +365,7 @@ impl Parser<'_> {
         }
         self.expect_word(Keyword::FOR)?;
         let bindings = self.list(Parser::binding)?;
+        debug_assert!(!bindings.is_empty(), "a loop binds a variable");
         let condition = self.when()?;
         self.expect_word(Keyword::END)?;
         Ok(Expr::Collection(Box::new(Comprehension { kind, key, value, bindings, condition })))

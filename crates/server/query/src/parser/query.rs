@@ -188,6 +188,7 @@ impl Parser<'_> {
         if (by || letting) && self.eat_word(Keyword::HAVING) {
             group.having = Some(self.expr()?);
         }
+        debug_assert!(by != group.terms.is_empty(), "GROUP BY alone has terms");
         Ok((by || letting).then_some(group))
     }
 
@@ -208,6 +209,7 @@ impl Parser<'_> {
             return Ok(ProjectionClause { distinct, raw, terms, excluded: Vec::new() });
         }
         let terms = self.list(Parser::result_term)?;
+        debug_assert!(!terms.is_empty(), "a projection has a term");
         check_names(&terms)?;
         let excluded = match self.eat_word(Keyword::EXCLUDE) {
             true => self.list(Parser::excluded)?.concat(),
@@ -223,6 +225,8 @@ impl Parser<'_> {
             let list = self.unquoted(token)?.to_str().into_owned();
             let mut paths = Parser::new(&list, self.keep)?;
             let excluded = paths.list(Parser::excluded_path)?;
+            let is_named = |path: &Vec<Text>| !path.is_empty();
+            debug_assert!(excluded.iter().all(is_named), "a path has a name");
             paths.expect_end()?;
             return Ok(excluded);
         }

@@ -42,6 +42,7 @@ impl Parser<'_> {
     /// A statement that is only recognised: its text is not read.
     fn unsupported(&mut self, name: &'static str) -> Result<Statement> {
         self.at = self.tokens.len() - 1;
+        debug_assert!(self.kind() == TokenKind::End, "the last token is the end");
         Ok(Statement::Unsupported(name))
     }
 
@@ -119,6 +120,7 @@ impl Parser<'_> {
             return self.fail("a statement");
         }
         let end = self.token().start as usize;
+        assert!(start <= end && end <= self.text.len(), "the statement is inside the text");
         let text = self.text[start..end].trim_end().to_owned();
         Ok(Statement::Prepare(Box::new(Prepare {
             bytes: self.tree_bytes,

@@ -16,6 +16,8 @@ impl ExprPlan {
                 step => rest.push(step),
             }
         }
+        debug_assert!(!names.is_empty() || !rest.is_empty(), "a path has a step");
+        debug_assert!(!matches!(rest.first(), Some(StepPlan::Field(_))), "plain names come first");
         ExprPlan::Path { base, names, rest }
     }
 

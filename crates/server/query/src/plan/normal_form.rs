@@ -79,7 +79,10 @@ pub fn relocated(
     relocate(&mut expr, &|slot| match element {
         Some((from, to)) if slot == from => to,
         _ if (document..document + 3).contains(&slot) => slot - document,
-        _ => slot + FOREIGN_SLOTS,
+        _ => {
+            debug_assert!(slot < FOREIGN_SLOTS, "an expression is relocated once");
+            slot + FOREIGN_SLOTS
+        }
     });
     expr
 }

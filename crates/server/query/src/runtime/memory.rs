@@ -22,6 +22,7 @@ impl Runtime<'_> {
     pub fn keep(&self, bytes: usize) -> Result<()> {
         self.grant(bytes)?;
         self.used.set(self.used.get() + bytes);
+        debug_assert!(self.used.get() <= self.reserved.get(), "what is kept is reserved");
         Ok(())
     }
 
@@ -37,6 +38,7 @@ impl Runtime<'_> {
             }
             self.reserved.set(self.reserved.get() + step);
         }
+        debug_assert!(needed <= self.reserved.get(), "what is in use is reserved");
         Ok(())
     }
 
@@ -55,6 +57,7 @@ impl Runtime<'_> {
         self.work(bytes)?;
         self.grant(bytes)?;
         self.scratch.set(self.scratch.get() + bytes);
+        debug_assert!(self.scratch.get() <= self.reserved.get(), "scratch memory is reserved");
         Ok(())
     }
 
@@ -73,6 +76,7 @@ impl Runtime<'_> {
     pub fn with_scratch(&self, run: impl FnOnce() -> Result<QueryValue>) -> Result<QueryValue> {
         let before = self.scratch.get();
         let result = run();
+        debug_assert!(self.scratch.get() >= before, "a call gives back only its own memory");
         if self.scratch.get() == before {
             return result;
         }
@@ -139,6 +143,7 @@ impl GrowingMemory {
         let step = (self.needed - self.reserved).max(self.reserved / 4).max(VALUE_BYTES_FREE);
         self.held.push(rt.reserve_value(step)?);
         self.reserved += step;
+        debug_assert!(self.reserved >= self.needed, "what is needed is reserved");
         Ok(())
     }
 

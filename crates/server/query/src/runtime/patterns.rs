@@ -29,6 +29,7 @@ const COMPILE_WORK: usize = 16;
 impl SearchPattern {
     /// The expression for a search in a text of so many bytes.
     pub fn search(&self, bytes: usize, rt: &Runtime<'_>) -> Result<&Regex> {
+        assert!(self.states > 0, "an expression has a state");
         let steps = bytes.saturating_mul(self.states);
         if steps > REGEX_STEPS_MAX {
             return Err(QueryError::evaluation(format!(
@@ -55,6 +56,7 @@ impl Runtime<'_> {
             likes.remove(0);
         }
         likes.push((pattern.clone(), escape.clone(), like.clone()));
+        assert!(likes.len() <= PATTERNS_MAX, "few patterns are kept");
         Ok(like)
     }
 
@@ -69,6 +71,7 @@ impl Runtime<'_> {
         }
         let regex = Rc::new(self.compile_regex(pattern)?);
         regexes.push((pattern.clone(), regex.clone()));
+        assert!(regexes.len() <= PATTERNS_MAX, "few expressions are kept");
         Ok(regex)
     }
 
@@ -95,6 +98,7 @@ impl Runtime<'_> {
                     self.give_back(kept_bytes);
                     self.check_deadline()?;
                     bytes_max *= 4;
+                    assert!(bytes_max <= REGEX_BYTES_MAX, "the last step is the bound");
                 }
                 Err(error) => {
                     return Err(QueryError::evaluation(format!(

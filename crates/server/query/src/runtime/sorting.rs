@@ -52,6 +52,7 @@ fn sort<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Result<Ordering>)
             let (left, right) = pair.split_at(width.min(pair.len()));
             merge(left, right, items, &mut merged, &mut compare)?;
         }
+        debug_assert!(merged.len() == order.len(), "a merge keeps every item");
         std::mem::swap(&mut order, &mut merged);
         width *= 2;
     }
@@ -91,6 +92,7 @@ fn merge<T>(
 
 /// Moves the item `order[n]` to the place n, for each n.
 fn reorder<T>(items: &mut [T], order: &mut [u32]) {
+    debug_assert!(items.len() == order.len(), "each item has a place");
     for start in 0..order.len() {
         let mut place = start;
         while order[place] as usize != start {

@@ -105,6 +105,7 @@ impl Iterator for JsonItems {
         }
         let (value, end) = value_at(&self.text, start)?;
         self.at = after_comma(&self.text, end);
+        debug_assert!(self.at > start, "elements follow each other");
         Some(value)
     }
 }
@@ -124,6 +125,7 @@ impl Iterator for Fields {
         let name = decode_text(&self.text, start + 1, name_end - 1);
         let (value, end) = value_at(&self.text, after_colon(&self.text, name_end))?;
         self.at = after_comma(&self.text, end);
+        debug_assert!(self.at > name_end, "fields follow each other");
         Some((name, value))
     }
 }
@@ -189,6 +191,7 @@ fn container_end(text: &[u8], at: usize, open: u8, close: u8) -> Option<usize> {
         } else if text[stop] == open {
             depth += 1;
         } else {
+            debug_assert!(depth > 0, "a bracket closes an open one");
             depth -= 1;
             if depth == 0 {
                 return Some(at);
@@ -207,6 +210,7 @@ fn field_range(text: &[u8], at: usize, name: &[u8]) -> Option<usize> {
         let start = skip_space(text, at);
         let end = string_end(text, start)?;
         let value = after_colon(text, end);
+        debug_assert!(start + 1 < end && end <= value, "a value comes after its name");
         let raw = &text[start + 1..end - 1];
         if raw == name || (raw.contains(&b'\\') && decode_bytes(raw) == name) {
             return Some(value);
@@ -218,6 +222,7 @@ fn field_range(text: &[u8], at: usize, name: &[u8]) -> Option<usize> {
 /// The value at `at` and the position after it.
 fn value_at(text: &Bytes, at: usize) -> Option<(QueryValue, usize)> {
     let end = value_end(text, at)?;
+    debug_assert!(at < end && end <= text.len(), "a value is inside its text");
     let value = match text[at] {
         b'"' => QueryValue::Str(decode_text(text, at + 1, end - 1)),
         b'{' | b'[' => QueryValue::Json(Json(text.slice(at..end))),

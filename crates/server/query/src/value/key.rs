@@ -13,11 +13,17 @@ use crate::limits::{KEY_BYTES_MAX, VALUE_DEPTH_MAX};
 /// The first byte of a digest, which is no type.
 const DIGEST: u8 = u8::MAX;
 
+// A digest is shorter than what it replaces.
+const _: () = assert!(1 + 32 < KEY_BYTES_MAX);
+const _: () = assert!((ValueType::Binary as u8) < DIGEST);
+
 /// Appends the key of a value.
 pub fn append(value: &QueryValue, out: &mut Vec<u8>) {
-    let mut writer = KeyWriter { start: out.len(), out, hasher: None };
+    let start = out.len();
+    let mut writer = KeyWriter { start, out: &mut *out, hasher: None };
     append_at(value, &mut writer, 0);
     writer.finish();
+    debug_assert!((1..=KEY_BYTES_MAX).contains(&(out.len() - start)), "a key is short");
 }
 
 /// Writes a key, and hashes what is beyond `KEY_BYTES_MAX` together with what is before.

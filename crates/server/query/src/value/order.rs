@@ -83,6 +83,7 @@ fn collate_objects(
 }
 
 fn collate_numbers(left: &QueryValue, right: &QueryValue) -> Ordering {
+    debug_assert!(left.as_f64().is_some() && right.as_f64().is_some(), "both are numbers");
     match (left, right) {
         (QueryValue::Int(a), QueryValue::Int(b)) => a.cmp(b),
         _ => {

@@ -20,7 +20,8 @@ impl ValueReservation {
 
 impl Drop for ValueReservation {
     fn drop(&mut self) {
-        self.held_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        let held = self.held_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(held >= self.bytes, "a reservation is given back once");
     }
 }
 

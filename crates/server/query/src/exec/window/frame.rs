@@ -28,6 +28,7 @@ pub struct PeerGroups {
 
 impl PeerGroups {
     pub fn new(sorted: &[SortedRow], rt: &Runtime<'_>) -> Result<PeerGroups> {
+        debug_assert!(!sorted.is_empty(), "a partition has a row");
         let mut starts = vec![0];
         for (before, pair) in sorted.windows(2).enumerate() {
             rt.turn()?;
@@ -52,6 +53,7 @@ impl PeerGroups {
     }
 
     fn group_of(&self, at: usize) -> usize {
+        debug_assert!(self.starts.last().is_some_and(|end| at < *end), "a row is in its partition");
         self.starts.partition_point(|start| *start <= at) - 1
     }
 
@@ -120,7 +122,10 @@ impl WindowOrder<'_> {
             FrameExclusion::Ties => [start..peers.start, at..at + 1, peers.end..end],
         };
         let within = |part: Range<usize>| part.start.clamp(start, end)..part.end.clamp(start, end);
-        parts.into_iter().map(within).filter(|part| part.start < part.end).collect()
+        let ranges: FrameRanges =
+            parts.into_iter().map(within).filter(|part| part.start < part.end).collect();
+        debug_assert!(ranges.is_sorted_by(|left, right| left.end <= right.start), "ranges ascend");
+        ranges
     }
 
     /// The first row of the frame, or the one after its last.

@@ -71,6 +71,8 @@ impl<'v> RunningAggregate<'v> {
     }
 
     fn grow(&mut self, end: usize, rt: &Runtime<'_>) -> Result<QueryValue> {
+        debug_assert!(self.rows.end <= end, "a frame that grows loses no row");
+        debug_assert!(end <= self.values.len(), "a frame is in its partition");
         for row in self.rows.end..end {
             add(&mut self.state, self.values[row], &mut self.state_bytes, rt)?;
         }
@@ -184,6 +186,8 @@ impl RangeTree {
 
     /// Adds the rows of a range to a total.
     fn add(&self, rows: Range<usize>, total: &mut TreeNode, values: &[Option<&QueryValue>]) {
+        debug_assert!(rows.end <= values.len(), "a frame is in its partition");
+        debug_assert!(self.nodes.len() == 2 * values.len(), "each row has a node");
         let (mut start, mut end) = (rows.start + values.len(), rows.end + values.len());
         while start < end {
             if start % 2 == 1 {

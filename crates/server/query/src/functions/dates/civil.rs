@@ -108,8 +108,8 @@ pub fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
+fn date(number: i64) -> (i64, i64, i64) {
+    let days = number + 719_468;
     let era = days.div_euclid(146_097);
     let of_era = days.rem_euclid(146_097);
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -118,12 +118,16 @@ fn date(days: i64) -> (i64, i64, i64) {
     let day = of_year - (153 * shifted + 2) / 5 + 1;
     let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
     let year = year + era * 400 + i64::from(month <= 2);
+    debug_assert!((1..=12).contains(&month) && (1..=31).contains(&day), "the date is one");
+    debug_assert!(self::days(year, month, day) == number, "the date has the number of its day");
     (year, month, day)
 }
 
 pub fn days_in_month(year: i64, month: i64) -> i64 {
     let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
-    days(next_year, next_month, 1) - days(year, month, 1)
+    let count = days(next_year, next_month, 1) - days(year, month, 1);
+    debug_assert!((28..=31).contains(&count), "a month has four weeks and some days");
+    count
 }
 
 impl Civil {
@@ -164,7 +168,9 @@ impl Civil {
         // The week belongs to the year of its Thursday.
         let thursday = today - (self.weekday() + 6) % 7 + 3;
         let (year, ..) = date(thursday);
-        (year, (thursday - days(year, 1, 1)) / 7 + 1)
+        let week = (thursday - days(year, 1, 1)) / 7 + 1;
+        debug_assert!((1..=53).contains(&week), "a year has 53 weeks at most");
+        (year, week)
     }
 
     pub fn hour(&self) -> i64 {

@@ -182,6 +182,7 @@ pub fn parse(text: &str) -> Option<(Civil, DatePattern)> {
         civil.offset = reader.zone()?;
         shape.zone = true;
     }
+    debug_assert!((0..86_400_000_000_000).contains(&civil.time), "the time is within a day");
     reader.rest.is_empty().then(|| (civil, shape.pattern()))
 }
 
