@@ -210,6 +210,16 @@ impl Bucket {
         vbucket.ok_or(OperationRejection::NotMyVbucket)
     }
 
+    /// A vbucket whose documents clients may scan. One that commits what it inherited has older
+    /// versions than its predecessor may have shown.
+    pub fn scannable_vbucket(&self, vbid: Vbid) -> Result<&VBucket, OperationRejection> {
+        let vbucket = self.serving_vbucket(vbid)?;
+        match vbucket.serves_clients() {
+            true => Ok(vbucket),
+            false => Err(OperationRejection::Recommitting),
+        }
+    }
+
     /// A vbucket that serves clients on this node, or that is a copy of another node's.
     pub fn readable_vbucket(&self, vbid: Vbid) -> Result<&VBucket, OperationRejection> {
         let is_readable = |vbucket: &&VBucket| vbucket.is_serving() || vbucket.is_replica();

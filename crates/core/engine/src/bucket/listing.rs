@@ -50,6 +50,8 @@ pub type ListedPage = BTreeMap<Box<[u8]>, ListedDocument>;
 pub enum ListError {
     /// The caller's time was over first.
     Late,
+    /// A vbucket commits durable writes that it inherited.
+    Recommitting,
     /// The store cannot be read.
     Store(StoreError),
 }
@@ -128,7 +130,8 @@ impl Bucket {
     /// false.
     ///
     /// # Errors
-    /// [`ListError::Late`] after `may_continue` was false, or the store's error.
+    /// [`ListError::Late`] after `may_continue` was false, [`ListError::Recommitting`], or the
+    /// store's error.
     pub fn list_documents(
         &self,
         request: &ListRequest,
@@ -138,6 +141,9 @@ impl Bucket {
         for (number, vbucket) in self.vbuckets().iter().enumerate() {
             if !vbucket.is_serving() {
                 continue;
+            }
+            if !vbucket.serves_clients() {
+                return Err(ListError::Recommitting);
             }
             if !vbucket.has_every_key() {
                 let vbid = Vbid(u16::try_from(number).expect("a bucket has at most 1024 vbuckets"));

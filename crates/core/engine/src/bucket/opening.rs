@@ -16,6 +16,7 @@ use super::Bucket;
 use super::manifest::stored_manifest;
 use crate::backfill::Backfiller;
 use crate::background_fetch::Fetcher;
+use crate::collections::BucketManifest;
 use crate::config::BucketConfig;
 use crate::core::Core;
 use crate::error::BucketOpenError;
@@ -87,7 +88,9 @@ impl Bucket {
         assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "every vbucket has a state");
         for (vbucket, state) in vbuckets.iter().zip(&states) {
             if state.high_prepared_seqno > state.high_completed_seqno {
-                vbucket.hold_stored(state, &stored_prepares(store.as_ref(), vbucket.id())?);
+                let completed = state.high_completed_seqno;
+                let prepares = stored_prepares(store.as_ref(), vbucket.id(), completed, &manifest)?;
+                vbucket.hold_stored(&prepares);
             }
         }
         let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
@@ -122,16 +125,38 @@ impl Bucket {
     }
 }
 
-/// The prepares that the store has of a vbucket, completed ones among them, in order of seqno.
-fn stored_prepares(store: &dyn KvStore, vbid: Vbid) -> Result<Vec<OwnedPrepare>, StoreError> {
+/// The open prepares that the store has of a vbucket, in order of seqno. Those up to `completed`
+/// are not open. A backfill completes prepares in another order: one whose document has a newer
+/// version is not open, either.
+fn stored_prepares(
+    store: &dyn KvStore,
+    vbid: Vbid,
+    completed: Seqno,
+    manifest: &BucketManifest,
+) -> Result<Vec<OwnedPrepare>, StoreError> {
     let mut prepares = Vec::new();
     let from = DocKey { collection: CollectionId::PREPARES, key: &[] };
-    store.scan_collection(vbid, from, &mut |_| ControlFlow::Continue(()), &mut |record| {
-        prepares.extend(OwnedPrepare::of(&record));
+    let reserve = &mut |_| ControlFlow::Continue(());
+    store.scan_collection(vbid, from, reserve, &mut |record| {
+        if record.seqno > completed {
+            prepares.extend(OwnedPrepare::of(&record));
+        }
         ControlFlow::Continue(())
     })?;
-    prepares.sort_unstable_by_key(OwnedPrepare::seqno);
-    Ok(prepares)
+    let mut open = Vec::with_capacity(prepares.len());
+    for prepare in prepares {
+        let mut newest = Seqno(0);
+        store.get(vbid, prepare.key(), reserve, &mut |record| newest = record.seqno)?;
+        if newest < prepare.seqno() && manifest.contains(prepare.key().collection) {
+            open.push(prepare);
+        }
+    }
+    open.sort_unstable_by_key(OwnedPrepare::seqno);
+    debug_assert!(
+        open.iter().all(|prepare| prepare.seqno() > completed),
+        "what is completed is not open"
+    );
+    Ok(open)
 }
 
 /// States of all vbuckets in order of id. New and changed states are durable when this returns.

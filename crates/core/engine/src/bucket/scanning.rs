@@ -125,7 +125,7 @@ impl Bucket {
     /// when memory is too short.
     fn items_now(&self, vbid: Vbid) -> Option<Vec<ItemRef>> {
         let context = self.core.context(Timestamp::default());
-        let vbucket = self.vbucket(vbid).filter(|vbucket| vbucket.is_serving())?;
+        let vbucket = self.scannable_vbucket(vbid).ok()?;
         Some(vbucket.memory_snapshot(&context, Seqno(0))?.items)
     }
 

@@ -46,8 +46,9 @@ impl VBucket {
         self.phase() == VbucketPhase::Active
     }
 
-    /// True while clients may see documents of a vbucket that is served.
-    pub(super) fn serves_clients(&self) -> bool {
+    /// True while clients may see documents of a vbucket that is served. Streams to other nodes
+    /// need [`VBucket::is_serving`] only.
+    pub fn serves_clients(&self) -> bool {
         self.is_serving() && self.table.phase().load(Ordering::Acquire) != RECOMMITTING
     }
 

@@ -14,8 +14,10 @@
 
 use std::sync::atomic::Ordering;
 
-use oribi_storage::{Record, VbucketPhase, VbucketState};
-use oribi_types::{Cas, CollectionId, CopiesEpoch, CopyId, DurabilityLevel, RevSeqno, Seqno};
+use oribi_storage::{Record, VbucketPhase};
+use oribi_types::{
+    Cas, CollectionId, CopiesEpoch, CopyId, DocKey, DurabilityLevel, RevSeqno, Seqno,
+};
 
 use super::committing::{COMMITS_PER_SLICE, CommitGarbage};
 use super::context::Context;
@@ -263,17 +265,16 @@ impl VBucket {
     }
 
     /// Holds the prepares that a store has open. Before the vbucket is used.
-    pub(crate) fn hold_stored(&self, state: &VbucketState, records: &[OwnedPrepare]) {
+    pub(crate) fn hold_stored(&self, prepares: &[OwnedPrepare]) {
         let mut table = self.table.lock();
         let mut queue = self.queue.lock();
-        for prepare in records.iter().filter(|it| it.item.seqno() > state.high_completed_seqno) {
-            let OwnedPrepare { item, level } = prepare;
+        for OwnedPrepare { item, level } in prepares {
             let open = PrepareStatus { level: *level, queued_bytes: 0, is_overdue: false };
             let pending = PendingWrite { item: item.clone(), prepare: Some(open) };
             queue.pending_added(pending.counted_bytes());
             table.pending.hold(self.table.seed().hash(item.key()), pending);
         }
-        debug_assert!(table.pending.len() <= records.len(), "the store had what is held");
+        debug_assert_eq!(table.pending.len(), prepares.len(), "all of them are held");
         self.has_pending.store(!table.pending.is_empty(), Ordering::Release);
     }
 }
@@ -299,5 +300,10 @@ impl OwnedPrepare {
 
     pub(crate) fn seqno(&self) -> Seqno {
         self.item.seqno()
+    }
+
+    /// The key of the document.
+    pub(crate) fn key(&self) -> DocKey<'_> {
+        self.item.key()
     }
 }

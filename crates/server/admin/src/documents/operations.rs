@@ -242,6 +242,9 @@ pub(super) async fn page(
             "the collection is too large to be listed here; scan it with a client instead",
         )
         .into()),
+        Err(ListError::Recommitting) => {
+            Err(busy("a copy was promoted, and commits durable writes of the one before").into())
+        }
         Err(ListError::Store(failure)) => Err(failed("list documents", &failure).into()),
     }
 }

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use oribi_types::CollectionId;
+use oribi_engine::OperationRejection;
+use oribi_types::{CollectionId, Vbid};
 
 use crate::statement_control::StatementControl;
 use oribi_server::buckets::BucketHandle;
@@ -36,10 +37,22 @@ impl KeyspaceReader {
     /// When it was dropped, the bucket was deleted, or vbuckets are served by other nodes.
     pub fn check_served(&self) -> Result<()> {
         self.check_exists()?;
-        let mut vbuckets = self.handle.bucket().vbuckets().iter();
-        match vbuckets.all(oribi_engine::VBucket::is_serving) {
-            true => Ok(()),
-            false => Err(self.not_here()),
+        (0..self.handle.vbuckets()).map(Vbid).try_for_each(|vbid| self.check_vbucket(vbid))
+    }
+
+    /// Checks that the documents of a vbucket can be read here.
+    ///
+    /// # Errors
+    /// When another node serves it, or it commits what it inherited.
+    pub fn check_vbucket(&self, vbid: Vbid) -> Result<()> {
+        match self.handle.bucket().scannable_vbucket(vbid) {
+            Ok(_) => Ok(()),
+            Err(OperationRejection::Recommitting) => Err(self.control.unavailable(format!(
+                "a copy of {:?} was promoted, and commits durable writes of the one before; try \
+                 again",
+                self.handle.name()
+            ))),
+            Err(_) => Err(self.not_here()),
         }
     }
 

@@ -65,8 +65,8 @@ impl<'r> SnapshotScans<'r> {
         reader.check_exists()?;
         let usual = reader.control.hold_usual(STATEMENT_SCAN_BYTES)?;
         let left: VecDeque<Vbid> = (0..reader.handle.vbuckets()).map(Vbid).collect();
-        if left.iter().any(|vbid| reader.handle.bucket().serving_vbucket(*vbid).is_err()) {
-            return Err(reader.not_here());
+        for vbid in &left {
+            reader.check_vbucket(*vbid)?;
         }
         reader.wait_until_persisted(&left)?;
         let now = u32::try_from(wall_clock().unix_ns / 1_000_000_000).unwrap_or(u32::MAX);
@@ -121,9 +121,7 @@ impl<'r> SnapshotScans<'r> {
 
     fn begin_vbucket(&self, vbid: Vbid) -> Result<SnapshotScan> {
         let bucket = self.reader.handle.bucket();
-        if bucket.serving_vbucket(vbid).is_err() {
-            return Err(self.reader.not_here());
-        }
+        self.reader.check_vbucket(vbid)?;
         let collection = Some(self.reader.collection);
         let begun = bucket.begin_moment(vbid, collection, self.values);
         match begun.map_err(|error| self.unreadable(&error))? {

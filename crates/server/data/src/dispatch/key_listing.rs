@@ -48,7 +48,7 @@ pub(super) fn get_keys<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let from = req.locate()?;
     let (vbid, collection) = (from.vbid(req), from.key.collection);
     req.demand(collection, Privilege::Read.into())?;
-    req.bucket().serving_vbucket(vbid)?;
+    req.bucket().scannable_vbucket(vbid)?;
     if !req.bucket().manifest().contains(collection) {
         return Err(OperationRejection::UnknownCollection.into());
     }

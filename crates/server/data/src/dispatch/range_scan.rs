@@ -132,7 +132,7 @@ pub(super) fn cancel<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 /// The vbucket of the request and its bucket, if it is served.
 fn served(req: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), Rejection> {
     let (vbid, handle) = (req.named_vbucket(), Arc::clone(req.handle()));
-    handle.bucket().serving_vbucket(vbid)?;
+    handle.bucket().scannable_vbucket(vbid)?;
     Ok((vbid, handle))
 }
 
@@ -170,7 +170,7 @@ fn may_continue(state: &mut ConnectionState) -> Result<(), Status> {
     if !held.holds(needed_for(content)) {
         return Err(Status::Eaccess);
     }
-    match scan.bucket.bucket().serving_vbucket(scan.vbid) {
+    match scan.bucket.bucket().scannable_vbucket(scan.vbid) {
         Ok(_) => Ok(()),
         Err(rejection) => Err(crate::dispatch::status::of_refused(rejection)),
     }

@@ -1,15 +1,17 @@
 //! Durable writes over two or three copies: who sees a prepare, when it is committed, and what a
 //! restart, a backfill and a promotion make of it.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
+use oribi_engine::collections::ManifestChange;
 use oribi_engine::dcp::{StreamChange, StreamFilter, StreamRequest, StreamStep};
 use oribi_engine::{
-    AppliedMutation, Bucket, GetOutcome, MutationOutcome, OperationRejection, PersistOutcome,
-    PersistenceSink, WriteQuorum, WriteVisibility,
+    AppliedMutation, Bucket, GetOutcome, ListError, ListRequest, MutationOutcome,
+    OperationRejection, PersistOutcome, PersistenceSink, WriteQuorum, WriteVisibility,
 };
 use oribi_storage::{MemoryMedium, MemoryStore};
-use oribi_types::{Cas, CollectionId, CopiesEpoch, CopyId, DurabilityLevel, Seqno};
+use oribi_types::{Cas, CollectionId, CopiesEpoch, CopyId, DocKey, DurabilityLevel, Seqno};
 use parking_lot::Mutex;
 
 use super::world::{Link, NoSink, get_replica, replica_request};
@@ -156,6 +158,16 @@ impl PersistenceSink for Outcomes {
     }
 }
 
+fn everything() -> ListRequest {
+    ListRequest {
+        collection: CollectionId::DEFAULT,
+        from: Bound::Included(Vec::new()),
+        until: Bound::Unbounded,
+        rows_max: 9,
+        now: NOW,
+    }
+}
+
 fn wait(node: &Node, write: AppliedMutation) -> (Arc<Outcomes>, bool) {
     let outcomes = Arc::new(Outcomes::default());
     let sink: Arc<dyn PersistenceSink> = outcomes.clone();
@@ -266,6 +278,12 @@ fn a_promoted_copy_commits_first_and_answers_then() {
     assert_eq!(refused, OperationRejection::Recommitting);
     let refused = second.bucket.store(VB, key("b"), &set("1"), NOW);
     assert!(matches!(refused, MutationOutcome::Refused(OperationRejection::Recommitting)));
+    // Scans are refused, too, while streams to other nodes continue.
+    assert!(second.vbucket().is_serving() && second.bucket.serving_vbucket(VB).is_ok());
+    let refused = second.bucket.scannable_vbucket(VB).err();
+    assert_eq!(refused, Some(OperationRejection::Recommitting));
+    let listed = second.bucket.list_documents(&everything(), &mut || true);
+    assert!(matches!(listed, Err(ListError::Recommitting)), "{listed:?}");
     second.vbucket().expire_prepare(&second.bucket.context(NOW), Seqno(1));
     let mut link = feed(&second, &third);
     third.acknowledge(&second, EPOCH);
@@ -273,6 +291,8 @@ fn a_promoted_copy_commits_first_and_answers_then() {
     assert!(is_waiting, "an acknowledgement of an earlier epoch counts nothing");
     third.acknowledge(&second, CopiesEpoch(2));
     assert_eq!(second.value("a").as_deref(), Some("1"));
+    assert!(second.bucket.scannable_vbucket(VB).is_ok());
+    assert_eq!(second.bucket.list_documents(&everything(), &mut || true).expect("a list").len(), 1);
     link.run(&second.bucket, &third.bucket);
     assert_eq!(third.value("a").as_deref(), Some("1"));
 }
@@ -354,4 +374,65 @@ fn an_open_prepare_comes_with_a_backfill() {
     let _link = feed(&active, &third);
     assert_eq!((active.value("a"), third.value("a")), (Some("1".into()), Some("1".into())));
     done(active.bucket.store(VB, key("a"), &set("2"), NOW));
+}
+
+// A backfill completed a prepare while an older one was open. It was open again after a restart,
+// and a promotion committed it over newer data.
+#[test]
+fn a_prepare_with_a_newer_version_is_not_open() {
+    let (active, mut second, _) = trio();
+    active.write("a", "1", MAJORITY);
+    active.write("b", "1", MAJORITY);
+    drop(feed(&active, &second));
+    second.flush();
+    second.acknowledge(&active, EPOCH);
+    done(active.bucket.store(VB, key("b"), &set("2"), NOW));
+    done(active.bucket.store(VB, key("a"), &set("2"), NOW));
+    active.flush();
+    let mut link = Link::open(&active.bucket, &second.bucket).expect("a stream");
+    while link.change_count() == 0 {
+        active.bucket.backfill_step(&|_| false, &|| NOW).expect("the store is sound");
+        link.receive(1);
+    }
+    link.apply_part(&second.bucket);
+    drop(link);
+    second.flush();
+    second.restart();
+    assert_eq!(second.vbucket().stats().pending_writes, 1, "the older one is open");
+    drop(feed(&active, &second));
+    assert_eq!(second.vbucket().stats().pending_writes, 0);
+    second.promote(2, &[2]);
+    assert_eq!(
+        (second.value("a").as_deref(), second.value("b").as_deref()),
+        (Some("2"), Some("2"))
+    );
+}
+
+// A prepare of a collection that was dropped was open again after a restart.
+#[test]
+fn a_prepare_of_a_dropped_collection_is_not_open() {
+    let (active, mut second, _) = trio();
+    let (scope, name) = ("_default".to_owned(), "c".to_owned());
+    let change = |change: &ManifestChange| {
+        active.bucket.update_manifest(change).expect("the change fits");
+        let manifest = active.bucket.manifest();
+        second.bucket.install_manifest(&manifest.to_stored_json()).expect("it is a manifest");
+        second.bucket.store_manifest().expect("the store is sound");
+        let all = manifest.scopes().iter().flat_map(|scope| &scope.collections);
+        all.map(|collection| collection.id).max().expect("there is a default collection")
+    };
+    let create = ManifestChange::CreateCollection {
+        scope: scope.clone(),
+        name: name.clone(),
+        max_ttl_s: None,
+    };
+    let collection = change(&create);
+    let context = active.bucket.context(NOW).visible(WriteVisibility::WhenCommitted(MAJORITY));
+    done(active.vbucket().store(&context, DocKey { collection, key: b"a" }, &set("1")));
+    drop(feed(&active, &second));
+    second.flush();
+    assert_eq!(second.vbucket().stats().pending_writes, 1);
+    change(&ManifestChange::DropCollection { scope, name });
+    second.restart();
+    assert_eq!(second.vbucket().stats().pending_writes, 0);
 }

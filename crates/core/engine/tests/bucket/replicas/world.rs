@@ -202,6 +202,19 @@ impl Link {
         Ok(())
     }
 
+    /// Changes that have come and are not applied.
+    pub(super) fn change_count(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Applies what has come as a part of its snapshot, like one of a backfill.
+    pub(super) fn apply_part(&mut self, replica: &Bucket) {
+        let marker = self.marker.expect("a snapshot has begun");
+        let vbucket = replica.vbucket(VB).expect("it exists");
+        let snapshot = (marker.end, self.is_complete);
+        vbucket.apply_snapshot(&replica.context(NOW), &mut self.changes, snapshot).expect("a part");
+    }
+
     /// Brings the copy up to date.
     pub(super) fn run(&mut self, active: &Bucket, replica: &Bucket) {
         let clock = || NOW;
