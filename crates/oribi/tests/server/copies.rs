@@ -134,6 +134,17 @@ impl Cluster {
         });
     }
 
+    /// Waits until the cluster knows that every copy is there and up to date: only such a copy is
+    /// promoted by itself.
+    #[track_caller]
+    pub(crate) fn wait_for_reports(&self) {
+        self.wait("all copies have reported", || {
+            let status = self.http(0).get("/node/cluster").ok()?.json().ok()?;
+            let bucket = status["buckets"].as_array()?.first()?;
+            (bucket["missing"] == 0 && bucket["behind"] == 0).then_some(())
+        });
+    }
+
     pub(crate) async fn client(&self, at: &[usize]) -> Client {
         let place = |at: &usize| KvNode::new("127.0.0.1".to_owned(), self.nodes[*at].port());
         let mut options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, BUCKET)

@@ -77,6 +77,7 @@ async fn survive_kills_at_every_level(replicas: usize) {
         cluster.wait("durable writes are acknowledged", || {
             (count.load(Ordering::Relaxed) >= ACKNOWLEDGED).then_some(())
         });
+        cluster.wait_for_reports();
         cluster.nodes[round].kill().unwrap();
         stops.store(true, Ordering::Relaxed);
         let mut acknowledged = Vec::new();
