@@ -215,8 +215,13 @@ fn entered(
     let number = state.next_stream();
     let name = format!("{NAME}:{number}");
     let sink = Arc::clone(wakeups) as _;
-    let record =
-        DcpProducerRecord::new(name.as_bytes(), number, user.to_owned(), wall_clock(), sink);
+    let record = DcpProducerRecord::new(
+        name.as_bytes(),
+        number,
+        (user.to_owned(), None),
+        wall_clock(),
+        sink,
+    );
     let record = Arc::new(record);
     handle.producers().enter(&record);
     record

@@ -113,6 +113,8 @@ pub(crate) struct ClusterView {
     pub(crate) unreadable: HashSet<VbucketPlace>,
     /// Reports of nodes that live, by the bucket's uuid and the number of the node.
     pub(crate) reports: HashMap<(String, u16), NodeReport>,
+    /// Key and revision of each.
+    pub(crate) report_revisions: HashMap<(String, u16), (String, i64)>,
     /// The request to fail a node over, and its revision.
     pub(crate) failover: Option<(FailoverRequest, i64)>,
 }
@@ -134,7 +136,9 @@ impl ClusterView {
                 }
             } else if let Some((uuid, _)) = keys.report_of(&key) {
                 if let Some(report) = readable(&key, NodeReport::decode(&entry.value)) {
-                    view.reports.insert((uuid.to_owned(), report.node), report);
+                    let at = (uuid.to_owned(), report.node);
+                    view.report_revisions.insert(at.clone(), (key, entry.mod_revision));
+                    view.reports.insert(at, report);
                 }
             } else if key == keys.roster() {
                 view.roster_revision = entry.mod_revision;
@@ -199,6 +203,21 @@ impl ClusterView {
     pub(crate) fn local_copy(&self, place: &VbucketPlace, copy: CopyId) -> Option<&LocalCopy> {
         let report = self.reports.get(&(place.uuid.clone(), copy.node))?;
         report.of(place.vbid).filter(|local| local.copy == copy.copy)
+    }
+
+    /// The report of a node on a bucket.
+    pub(crate) fn report_on(&self, place: &VbucketPlace, node: u16) -> Option<&NodeReport> {
+        self.reports.get(&(place.uuid.clone(), node))
+    }
+
+    /// That a report is as it was read; that there is none is no comparison.
+    pub(crate) fn unchanged_report(
+        &self,
+        place: &VbucketPlace,
+        node: u16,
+    ) -> Option<RecordComparison> {
+        let (key, revision) = self.report_revisions.get(&(place.uuid.clone(), node))?;
+        Some(RecordComparison::ModifiedAt(key.clone(), *revision))
     }
 
     /// True when a node that lives has any copy of a vbucket.

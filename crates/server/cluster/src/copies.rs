@@ -14,17 +14,19 @@
 //! Caller: the agent.
 
 pub(crate) mod placement;
+pub(crate) mod progress;
 pub(crate) mod record;
 pub(crate) mod role;
 pub(crate) mod roster;
 pub(crate) mod tasks;
+pub(crate) mod waits;
 
 use std::error::Error;
 
 use oribi_replication::copies::CopiesEpoch;
 pub use oribi_replication::copies::{CopiesRecord, CopyId};
 pub use oribi_replication::election::PromiseReport;
-use oribi_types::Vbid;
+use oribi_types::{Seqno, Vbid};
 
 use crate::topology::TopologyNode;
 
@@ -47,17 +49,37 @@ pub struct LocalCopy {
     pub hands_over: bool,
 }
 
+/// A copy on another node that the active copy here feeds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowingCopy {
+    pub vbid: Vbid,
+    /// Name of its node.
+    pub node: String,
+    /// It has everything up to here.
+    pub complete_end: Seqno,
+}
+
 /// The copies of one bucket on this node. Every call may be repeated; calls that return a result
 /// may block.
 pub trait VbucketCopies: Send + Sync {
     /// All copies, as the disk has them.
     fn local(&self) -> Vec<LocalCopy>;
 
+    /// The copies on other nodes that follow those here now.
+    fn following(&self) -> Vec<FollowingCopy>;
+
     /// Begins empty copies of these numbers.
     ///
     /// # Errors
     /// An error of the store.
     fn create(&self, copies: &[(Vbid, u64)]) -> Result<(), CopyFailure>;
+
+    /// Notes that an empty copy has everything up to the beginning of the epoch that founds the
+    /// vbucket, durably.
+    ///
+    /// # Errors
+    /// An error of the store, or the copy has promised a later epoch.
+    fn found(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyFailure>;
 
     /// Accepts nothing more of epochs before `epoch`, durably. Everything that the copy has is
     /// durable by then, so it holds after a restart what it reports with the promise.

@@ -10,32 +10,35 @@ mod failover;
 mod repair;
 #[cfg(test)]
 mod simulation;
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
-use oribi_types::Vbid;
+use oribi_types::{Seqno, Vbid};
 use tokio::task::JoinHandle;
 
-use crate::agent::{Agent, ClusterView, understood};
+use crate::agent::{Agent, ClusterView};
 use crate::agreement::{AgreementError, AgreementRecord, RecordChange, RecordComparison};
 use crate::buckets::SharedBucket;
+use crate::copies::progress::NamedCopy;
 use crate::copies::record::{FailoverRequest, NodeReport, RecordStep};
 use crate::copies::role::{KeyHolder, RoleAction, RoleInput, actions};
 use crate::copies::tasks::ServePermits;
 use crate::copies::{CopyFailure, LocalCopy, VbucketCopies};
-use crate::leading::BucketOutline;
 use crate::lease::NodeLease;
 use crate::member::failover_limit_s;
-use crate::records::{CopiesEntry, VbucketPlace};
+use crate::records::VbucketPlace;
 use crate::signals::LeaveStage;
-use crate::topology::{Placement, TopologyNode};
+use crate::topology::TopologyNode;
 use failover::{FailoverStep, hand_overs, next_step, recoveries};
 
 /// Records of one transaction, which compares two keys for each: etcd allows 128.
 const TRANSACTION_RECORDS: usize = 60;
+
+const NS_PER_S: u64 = 1_000_000_000;
 
 /// The leader withdraws a request after this many times the longest wait of an operator.
 const LEFT_BEHIND_LIMITS: u64 = 2;
@@ -77,8 +80,12 @@ impl Agent {
             self.agreement.transact(&[leads, unchanged], &put, self.limit()).await?;
             return Ok(());
         }
-        self.commit(&leads, &repair::steps(&self.keys, view)).await?;
-        self.commit(&leads, &recoveries(&self.keys, view)).await?;
+        let (now_ns, patience_ns) = (self.lease.now_ns(), self.settings.lease_s * NS_PER_S);
+        self.copies.waits.begin(&view.copies, now_ns, patience_ns);
+        let steps = repair::steps(&self.keys, view, &mut self.copies.waits);
+        self.commit(&leads, &steps).await?;
+        let steps = recoveries(&self.keys, view, &mut self.copies.waits);
+        self.commit(&leads, &steps).await?;
         self.commit(&leads, &hand_overs(&self.keys, view)).await?;
         let Some((request, revision)) = &view.failover else {
             return self.request_due_failover(view, leads).await;
@@ -87,11 +94,14 @@ impl Agent {
         let is_left_behind = self.is_left_behind(*revision);
         let step = match &request.refused {
             Some(_) => FailoverStep::Wait,
-            None => next_step(&self.keys, view, request),
+            None => next_step(&self.keys, view, request, &mut self.copies.waits),
         };
         let change = match step {
             FailoverStep::Wait if is_left_behind => {
                 tracing::info!(node = request.node, "withdraws a failover that nobody waits for");
+                if request.is_automatic {
+                    self.copies.absences.give_up(&request.node, live_names(view), now_ns);
+                }
                 RecordChange::delete(key.clone())
             }
             FailoverStep::Wait => return Ok(()),
@@ -105,7 +115,7 @@ impl Agent {
                     reason,
                     "a node is gone and its vbuckets wait"
                 );
-                self.copies.absences.give_up(&request.node, live_names(view));
+                self.copies.absences.give_up(&request.node, live_names(view), now_ns);
                 RecordChange::delete(key.clone())
             }
             FailoverStep::Refuse(reason) => {
@@ -152,7 +162,7 @@ impl Agent {
         match self.copies.failover_seen {
             Some((seen, since_ns)) if seen == revision => {
                 let limit_s = failover_limit_s(self.settings.lease_s) * LEFT_BEHIND_LIMITS;
-                now_ns.saturating_sub(since_ns) >= limit_s * 1_000_000_000
+                now_ns.saturating_sub(since_ns) >= limit_s * NS_PER_S
             }
             _ => {
                 self.copies.failover_seen = Some((revision, now_ns));
@@ -216,7 +226,9 @@ impl Agent {
                 self.look_again_soon();
             }
             if let Some(node) = node.filter(|_| is_member) {
-                self.report(handle.uuid(), node, &local).await?;
+                let unfollowed = self.unfollowed(view, (handle.uuid(), copies), &local);
+                let report = NodeReport { node, copies: local.clone(), unfollowed };
+                self.report(handle.uuid(), &report).await?;
             }
             let work = self.follow_records(view, (&**handle, &local), (node, may_serve)).await?;
             let lags = |one: &CopyWork| {
@@ -275,14 +287,41 @@ impl Agent {
         self.copies.revision_seen = seen.max(revision);
     }
 
-    async fn report(
+    /// The copies that have not followed the active copies of this node for a lease.
+    fn unfollowed(
         &mut self,
-        uuid: &str,
-        node: u16,
+        view: &ClusterView,
+        (uuid, copies): (&str, &dyn VbucketCopies),
         local: &[LocalCopy],
-    ) -> Result<(), AgreementError> {
-        let report = NodeReport { node, copies: local.to_vec() }.encode();
-        let current = (self.session, report);
+    ) -> BTreeMap<Vbid, Vec<u16>> {
+        let following: BTreeMap<(Vbid, String), Seqno> = copies
+            .following()
+            .into_iter()
+            .map(|one| ((one.vbid, one.node), one.complete_end))
+            .collect();
+        let mut named = Vec::new();
+        for one in local {
+            let place = VbucketPlace { uuid: uuid.to_owned(), vbid: one.vbid };
+            let Some(entry) = view.copies.get(&place) else { continue };
+            let (record, vbid) = (&entry.record, one.vbid);
+            if copies.serves(vbid) != Some(record.epoch) {
+                continue;
+            }
+            for copy in record.all().into_iter().filter(|copy| *copy != record.active) {
+                let is_member = record.members.contains(&copy);
+                let name = view.roster.name(copy.node).unwrap_or_default().to_owned();
+                let end = following.get(&(vbid, name)).copied();
+                let copy = NamedCopy { vbid, epoch: record.epoch, copy, is_member };
+                named.push((copy, one.report.complete_end, end));
+            }
+        }
+        let (now_ns, patience_ns) = (self.lease.now_ns(), self.settings.lease_s * NS_PER_S);
+        let progress = self.copies.progress.entry(uuid.to_owned()).or_default();
+        progress.look(named, now_ns, patience_ns)
+    }
+
+    async fn report(&mut self, uuid: &str, report: &NodeReport) -> Result<(), AgreementError> {
+        let current = (self.session, report.encode());
         if self.copies.reported.get(uuid) == Some(&current) {
             return Ok(());
         }
@@ -434,6 +473,7 @@ fn do_work(
     let (vbid, record) = (work.vbid, &work.record);
     match work.action {
         RoleAction::Promise(epoch) => copies.promise(vbid, epoch),
+        RoleAction::Found => copies.found(vbid, record.epoch),
         RoleAction::Serve => {
             copies.begin(vbid, record)?;
             let start = || copies.start_serving(vbid, record.epoch);
@@ -461,87 +501,4 @@ fn live_names(view: &ClusterView) -> BTreeSet<String> {
 
 fn is_failing_over(view: &ClusterView, active: Option<&str>) -> bool {
     view.running_failover().is_some_and(|request| active == Some(request.node.as_str()))
-}
-
-impl ClusterView {
-    /// The request to fail a node over, unless it was refused.
-    pub(crate) fn running_failover(&self) -> Option<&FailoverRequest> {
-        let (request, _) = self.failover.as_ref()?;
-        request.refused.is_none().then_some(request)
-    }
-
-    /// True when the active copy of a record ended in disorder since it began the record's epoch,
-    /// so that it may lack what it acknowledged.
-    pub(crate) fn recovers(&self, place: &VbucketPlace, entry: &CopiesEntry) -> bool {
-        let record = &entry.record;
-        self.local_copy(place, record.active).is_some_and(|local| {
-            let (recorded, promised) = (local.report.recorded, local.promised);
-            // A copy that could not be loaded reports that it holds nothing.
-            let is_lost = recorded == CopiesEpoch(0) && promised >= record.epoch;
-            !local.report.is_intact && (recorded == record.epoch || is_lost)
-        })
-    }
-
-    /// True while the node of a record's active copy leaves, and serves the vbucket no more.
-    pub(crate) fn is_leaving(&self, place: &VbucketPlace, entry: &CopiesEntry) -> bool {
-        let name = self.roster.name(entry.record.active.node);
-        let node = name.and_then(|name| self.nodes.get(name));
-        node.is_some_and(|node| node.leaving) && !self.held.contains_key(place)
-    }
-
-    /// True while the copy of a node may be the next active one, once it has everything.
-    fn awaits(&self, place: &VbucketPlace, node: u16) -> bool {
-        self.copies.get(place).is_some_and(|entry| {
-            let record = &entry.record;
-            let is_member = record.all().iter().any(|copy| copy.node == node);
-            is_member && record.active.node != node && self.is_leaving(place, entry)
-        })
-    }
-
-    /// True when vbuckets of this node wait for other copies to become active.
-    pub(crate) fn has_heirs(&self, name: &str) -> bool {
-        self.copies.values().any(|entry| {
-            let record = &entry.record;
-            let is_heir = |node: u16| self.staying().any(|(number, _)| number == node);
-            self.roster.name(record.active.node) == Some(name)
-                && record.all().iter().any(|copy| is_heir(copy.node))
-        })
-    }
-
-    /// What clients see of buckets with copies: the active one of each vbucket, then the replicas.
-    pub(crate) fn copy_placements(
-        &self,
-        map_revision: i64,
-    ) -> impl Iterator<Item = (String, Placement)> {
-        let view = self;
-        let unsigned = |revision: i64| u64::try_from(revision).unwrap_or(0);
-        view.buckets.iter().filter_map(move |(name, entry)| {
-            let outline = understood::<BucketOutline>(entry)?;
-            let replica_count = usize::from(outline.replicas?);
-            let manifest = view.manifests.get(name).map_or(0, |manifest| manifest.mod_revision);
-            let mut rev = map_revision.max(manifest);
-            let position = |number: u16| {
-                let name = view.roster.name(number).filter(|_| view.is_live(number))?;
-                view.map.nodes.iter().position(|node| node.name == name)
-            };
-            let (mut owners, mut replicas) = (Vec::new(), Vec::new());
-            for vbid in (0..outline.vbuckets).map(Vbid) {
-                let entry = view.copies.get(&VbucketPlace { uuid: outline.uuid.clone(), vbid });
-                let record = entry.map(|entry| &entry.record);
-                rev = rev.max(entry.map_or(0, |entry| entry.revision));
-                owners.push(record.and_then(|record| position(record.active.node)));
-                let others = record.into_iter().flat_map(|record| {
-                    record.members.iter().filter(|copy| **copy != record.active)
-                });
-                let mut chain: Vec<Option<usize>> =
-                    others.map(|copy| position(copy.node)).collect();
-                // Clients want the copies that exist first.
-                chain.sort_by_key(Option::is_none);
-                chain.resize(replica_count, None);
-                replicas.push(chain);
-            }
-            let rev = unsigned(rev);
-            Some((name.clone(), Placement { owners, replicas, replica_count, rev }))
-        })
-    }
 }

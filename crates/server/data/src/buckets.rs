@@ -528,10 +528,12 @@ impl Buckets {
             false => None,
         };
         let links = Arc::clone(&self.links);
+        let producers = Arc::<dcp_registry::DcpProducers>::default();
         let handle = Arc::new_cyclic(|handle| BucketHandle {
             copies: replicas.zip(numbers).map(|numbered| {
                 let follow = BucketHandle::follow_through(Weak::clone(handle));
-                BucketCopies::new(&bucket, follow, links, numbered)
+                let reached = (links, Arc::clone(&producers));
+                BucketCopies::new(&bucket, follow, reached, numbered)
             }),
             bucket,
             storage,
@@ -540,7 +542,7 @@ impl Buckets {
             fetches_fail: AtomicBool::new(false),
             operations: BucketOperations::default(),
             range_scans: Default::default(),
-            producers: Default::default(),
+            producers,
             conflict_resolution: OnceLock::new(),
             durability_min: DurabilityMinCell::default(),
             durable_majority: DurableMajority::default(),

@@ -59,6 +59,11 @@ impl CopiesRecord {
         })
     }
 
+    /// True while the joining set only leaves members out.
+    pub fn is_shrinking(&self) -> bool {
+        self.is_joint() && self.joining.iter().all(|copy| self.members.contains(copy))
+    }
+
     /// True when the promises decide who is next: `promise` says whether a member that promised is
     /// intact.
     pub fn promises_decide(&self, promise: impl Fn(CopyId) -> Option<bool>) -> bool {
@@ -102,6 +107,17 @@ impl CopiesRecord {
     /// The record that gives the joining set up again.
     pub fn abandoned(&self) -> CopiesRecord {
         self.next(self.active, self.members.clone(), Vec::new())
+    }
+
+    /// The record that ends promises which led to no promotion. Copies that join begin again; a
+    /// member that is being left out does not return.
+    pub fn renewed(&self) -> CopiesRecord {
+        let next = match self.is_shrinking() {
+            true => self.joint(self.joining.clone()),
+            false => self.abandoned(),
+        };
+        assert_eq!(next.active, self.active, "nothing is promoted");
+        next
     }
 
     /// The record in which another member is active; the old one appended its last seqno.

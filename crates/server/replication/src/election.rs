@@ -1,6 +1,6 @@
 //! An election: promises of members and what they report decide who is promoted (R5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oribi_types::Seqno;
 
@@ -21,11 +21,13 @@ pub struct PromiseReport {
 pub struct Election {
     pub base: CopiesRecord,
     reports: BTreeMap<CopyId, PromiseReport>,
+    /// Members whose disk has lost them.
+    lost: BTreeSet<CopyId>,
 }
 
 impl Election {
     pub fn new(base: CopiesRecord) -> Election {
-        Election { base, reports: BTreeMap::new() }
+        Election { base, reports: BTreeMap::new(), lost: BTreeSet::new() }
     }
 
     /// The epoch that members promise.
@@ -38,11 +40,20 @@ impl Election {
         self.reports.insert(member, report);
     }
 
+    /// The node of a member has no such copy any more: an answer, and never a winner.
+    pub fn lost(&mut self, member: CopyId) {
+        assert!(self.base.all().contains(&member), "only copies of the record answer");
+        self.lost.insert(member);
+    }
+
     /// The record to write by compare-and-set in place of `base`, once the promises decide. A
     /// seqno says something only within its epoch, so the epoch is compared first.
     pub fn decided(&self) -> Option<CopiesRecord> {
         let reports = &self.reports;
-        let promise = |member| reports.get(&member).map(|report| report.is_intact);
+        let promise = |member| {
+            let lost = self.lost.contains(&member).then_some(false);
+            reports.get(&member).map(|report| report.is_intact).or(lost)
+        };
         if !self.base.promises_decide(promise) {
             return None;
         }

@@ -3,7 +3,7 @@
 //! Owns: that an epoch is durable before it counts. Called by the cluster, which decides who is
 //! active, and by the consumer of a replication stream.
 
-use oribi_types::{CopiesEpoch, Vbid};
+use oribi_types::{CopiesEpoch, Seqno, Vbid};
 
 use super::Bucket;
 use super::copies::{CopyRoleError, FLUSH_STEPS_MAX};
@@ -40,12 +40,27 @@ impl Bucket {
     }
 
     /// Notes that the copy holds everything up to the beginning of `epoch`, so it is intact.
-    /// Durable when it returns. Blocks for the store.
+    /// Durable when it returns, with all that was there before. Blocks for the store.
     ///
     /// # Errors
     /// The bucket keeps no copies, or the store's.
     pub fn record_epoch(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyRoleError> {
+        self.flush_up_to(vbid, self.copy_of(vbid)?.copy_standing().complete_end)?;
         self.learn_epoch(vbid, epoch, Some(epoch))
+    }
+
+    /// Makes what a copy has up to `end` durable: after a kill, a copy that has recorded an epoch
+    /// has its beginning. Blocks for the store.
+    fn flush_up_to(&self, vbid: Vbid, end: Seqno) -> Result<(), CopyRoleError> {
+        let vbucket = self.copy_of(vbid)?;
+        for _ in 0..FLUSH_STEPS_MAX {
+            if vbucket.persisted_seqno() >= end {
+                return Ok(());
+            }
+            vbucket.mark_dirty(self.core.signals());
+            self.flusher_step(usize::from(vbid.0) % self.flusher_count(), &no_clock)?;
+        }
+        Err(CopyRoleError::Busy)
     }
 
     fn learn_epoch(
@@ -101,13 +116,14 @@ impl Bucket {
     /// The bucket keeps no copies, the vbucket is not active, or the store's.
     pub fn continue_in_epoch(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyRoleError> {
         let vbucket = self.copy_of(vbid)?;
-        let _no_flush_step = self.flushers.hold(vbid);
         {
             let _change = self.core.ownership_changes().begin();
             if !vbucket.begin_history(self.new_uuid(), epoch) {
                 return Err(CopyRoleError::NotActive);
             }
         }
+        self.flush_up_to(vbid, vbucket.high_seqno())?;
+        let _no_flush_step = self.flushers.hold(vbid);
         let state = vbucket.state_with_epochs(epoch, Some(epoch));
         self.commit_state(vbid, state.clone())?;
         vbucket.adopt_epochs(&state);

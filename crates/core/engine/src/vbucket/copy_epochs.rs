@@ -25,6 +25,8 @@ pub struct CopyStanding {
     pub complete_end: Seqno,
     /// It holds everything that it acknowledged.
     pub is_intact: bool,
+    /// Its documents could not be loaded.
+    pub is_lost: bool,
 }
 
 impl VBucket {
@@ -37,10 +39,16 @@ impl VBucket {
         let phase = self.table.phase().load(Ordering::Acquire);
         if phase == FAILED || phase == VbucketPhase::Dead as u8 {
             let (recorded, complete_end) = (CopiesEpoch(0), Seqno(0));
-            return CopyStanding { promised, recorded, complete_end, is_intact: false };
+            return CopyStanding {
+                promised,
+                recorded,
+                complete_end,
+                is_intact: false,
+                is_lost: true,
+            };
         }
         let complete_end = self.queue.lock().complete_end();
-        CopyStanding { promised, recorded, complete_end, is_intact }
+        CopyStanding { promised, recorded, complete_end, is_intact, is_lost: false }
     }
 
     /// The state to persist so that the copy knows these epochs. No flush is under way.

@@ -5,6 +5,8 @@
 //! another version is an error, never a guess. Invariant: a record that is read is consistent: its
 //! members are distinct, the active is one of them, and no list is longer than the limits allow.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
 use oribi_replication::election::PromiseReport;
 use oribi_types::{Seqno, Vbid};
@@ -77,6 +79,13 @@ pub(crate) fn decode(text: &[u8]) -> Result<CopiesRecord, String> {
     Ok(record)
 }
 
+/// True for a record whose members begin empty: a copy has the number of the epoch in which it
+/// begins. Nothing is served in such an epoch, so a node that misses a member's copy later has lost
+/// it.
+pub(crate) fn is_founding(record: &CopiesRecord) -> bool {
+    record.active.copy == record.epoch.0
+}
+
 fn check(record: &CopiesRecord) -> Result<(), String> {
     if record.epoch == CopiesEpoch(0) {
         return Err("epoch 0 means that there is no record".to_owned());
@@ -88,7 +97,7 @@ fn check(record: &CopiesRecord) -> Result<(), String> {
         return Err(format!("{} copies are configured", record.configured));
     }
     for set in [&record.members, &record.joining] {
-        let nodes: std::collections::BTreeSet<u16> = set.iter().map(|copy| copy.node).collect();
+        let nodes: BTreeSet<u16> = set.iter().map(|copy| copy.node).collect();
         if set.len() > COPIES_MAX || nodes.len() != set.len() {
             return Err(format!("{} copies are on {} nodes", set.len(), nodes.len()));
         }
@@ -116,6 +125,8 @@ pub(crate) struct NodeReport {
     /// Number of the node's disk.
     pub(crate) node: u16,
     pub(crate) copies: Vec<LocalCopy>,
+    /// Of vbuckets that the node serves: numbers of the nodes whose copies do not follow it.
+    pub(crate) unfollowed: BTreeMap<Vbid, Vec<u16>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -125,6 +136,8 @@ struct ReportText {
     node: u16,
     /// Vbucket, copy, promised and recorded epoch, end, intact, handing over.
     copies: Vec<(u16, u64, u64, u64, u64, bool, bool)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unfollowed: Vec<(u16, Vec<u16>)>,
 }
 
 impl NodeReport {
@@ -137,7 +150,10 @@ impl NodeReport {
             let (promised, recorded) = (local.promised.0, report.recorded.0);
             (local.vbid.0, local.copy, promised, recorded, end, report.is_intact, local.hands_over)
         });
-        let text = ReportText { version: VERSION, node: self.node, copies: copies.collect() };
+        let copies = copies.collect();
+        let unfollowed = self.unfollowed.iter().map(|(vbid, nodes)| (vbid.0, nodes.clone()));
+        let unfollowed = unfollowed.collect();
+        let text = ReportText { version: VERSION, node: self.node, copies, unfollowed };
         serde_json::to_vec(&text).expect("a plain struct")
     }
 
@@ -147,6 +163,12 @@ impl NodeReport {
         if text.copies.len() > VBUCKETS_MAX {
             return Err(format!("{} copies of one bucket", text.copies.len()));
         }
+        let is_long = |nodes: &Vec<u16>| nodes.len() > 2 * COPIES_MAX;
+        let unfollowed = text.unfollowed;
+        if unfollowed.len() > VBUCKETS_MAX || unfollowed.iter().any(|(_, nodes)| is_long(nodes)) {
+            return Err("more copies than there can be do not follow".to_owned());
+        }
+        let unfollowed = unfollowed.into_iter().map(|(vbid, nodes)| (Vbid(vbid), nodes)).collect();
         let copies = text.copies.into_iter().map(
             |(vbid, copy, promised, recorded, end, intact, hands_over)| {
                 let (recorded, complete_end) = (CopiesEpoch(recorded), Seqno(end));
@@ -155,7 +177,7 @@ impl NodeReport {
                 LocalCopy { vbid: Vbid(vbid), copy, promised, report, hands_over }
             },
         );
-        Ok(NodeReport { node: text.node, copies: copies.collect() })
+        Ok(NodeReport { node: text.node, copies: copies.collect(), unfollowed })
     }
 
     /// The node's copy of a vbucket.
@@ -283,8 +305,11 @@ mod tests {
             hands_over: false,
         };
         let ends = |promised| {
-            let report = NodeReport { node: 4, copies: vec![local(promised)] };
-            NodeReport::decode(&report.encode()).unwrap().of(Vbid(5)).unwrap().report.complete_end
+            let unfollowed = [(Vbid(5), vec![1, 2])].into();
+            let report = NodeReport { node: 4, copies: vec![local(promised)], unfollowed };
+            let decoded = NodeReport::decode(&report.encode()).unwrap();
+            assert_eq!(decoded.unfollowed, report.unfollowed);
+            decoded.of(Vbid(5)).unwrap().report.complete_end
         };
         assert_eq!((ends(2), ends(3)), (Seqno(0), Seqno(80)));
     }

@@ -2,12 +2,14 @@
 //!
 //! Owns: that decision, as a pure function. Each action is safe to repeat, and the next look at the
 //! records continues from what was done. Invariants: a copy serves only while its node holds the
-//! vbucket's key and the record names it; a key is released only after the copy stopped serving; a
-//! copy is removed only when a record that is complete without it was read.
+//! vbucket's key and the record names it; a member's copy begins empty only in the epoch that
+//! founds it; a key is released only after the copy stopped serving; a copy is removed only when a
+//! record that is complete without it was read.
 
 use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
 
 use super::LocalCopy;
+use super::record::is_founding;
 
 /// The session that holds the key of a vbucket, as this node sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +53,8 @@ pub(crate) enum RoleAction {
     TakeKey,
     Remove,
     Create(u64),
+    /// The copy is empty, and so is the vbucket.
+    Found,
     Promise(CopiesEpoch),
     Serve,
     Replicate,
@@ -77,13 +81,14 @@ pub(crate) fn actions(input: &RoleInput<'_>) -> Vec<RoleAction> {
         let remove = input.local.filter(|_| is_complete).map(|_| RoleAction::Remove);
         return stop().chain(remove).collect();
     };
-    match input.local {
-        Some(local) if local.copy == own.copy => {}
-        Some(_) => {
-            // The former copy is removed with that.
-            return stop().chain([RoleAction::Create(own.copy)]).collect();
-        }
-        None => return stop().chain([RoleAction::Create(own.copy)]).collect(),
+    if input.local.is_none_or(|local| local.copy != own.copy) {
+        // A member's copy that is missing is lost: it has no vote, and joins again as another one.
+        let begins = is_founding(record) || !record.members.contains(&own);
+        return stop().chain(begins.then_some(RoleAction::Create(own.copy))).collect();
+    }
+    if is_founding(record) {
+        let is_due = input.local.is_some_and(|local| local.report.recorded < record.epoch);
+        return stop().chain(is_due.then_some(RoleAction::Found)).collect();
     }
     debug_assert!(input.local.is_some_and(|local| local.copy == own.copy), "the record's copy");
     let promised = input.local.map_or(record.epoch, |local| local.promised);

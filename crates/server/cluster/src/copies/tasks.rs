@@ -12,6 +12,12 @@ use oribi_types::Vbid;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
+use super::progress::CopyProgress;
+pub(crate) use super::waits::LeaderWaits;
+
+/// Pause before a failover that found too few copies is tried again.
+const RETRY_NS: u64 = 10_000_000_000;
+
 /// See the module text.
 #[derive(Default)]
 pub(crate) struct CopyTasks {
@@ -28,6 +34,9 @@ pub(crate) struct CopyTasks {
     /// The request to fail over that this leader saw last, and when it saw it first.
     pub(crate) failover_seen: Option<(i64, u64)>,
     pub(crate) absences: Absences,
+    pub(crate) waits: LeaderWaits,
+    /// By uuid of the bucket.
+    pub(crate) progress: HashMap<String, CopyProgress>,
     /// When this node began to leave.
     pub(crate) leaving_since_ns: Option<u64>,
     /// Wakes the agent for copies that catch up.
@@ -44,8 +53,8 @@ pub(crate) struct Absences {
     unknown: BTreeSet<String>,
     /// Names, and when each was missed first.
     since_ns: BTreeMap<String, u64>,
-    /// Nodes whose failover found too few copies, and the nodes that lived then.
-    given_up: BTreeMap<String, BTreeSet<String>>,
+    /// Nodes whose failover found too few copies, the nodes that lived then, and when that was.
+    given_up: BTreeMap<String, (BTreeSet<String>, u64)>,
 }
 
 impl Absences {
@@ -78,14 +87,20 @@ impl Absences {
     }
 
     /// The node that is gone for the longest time, and at least for `after_ns`. One whose failover
-    /// found too few copies is due again when other nodes live.
+    /// found too few copies is due again when other nodes live, or a while later: a disk may have
+    /// room again.
     pub(crate) fn due(
         &self,
         now_ns: u64,
         after_ns: u64,
         live: &BTreeSet<String>,
     ) -> Option<String> {
-        let waits = |name: &String| self.given_up.get(name) == Some(live);
+        let waits = |name: &String| {
+            let given_up = self.given_up.get(name);
+            given_up.is_some_and(|(lived, at_ns)| {
+                lived == live && now_ns.saturating_sub(*at_ns) < RETRY_NS
+            })
+        };
         let due = self.since_ns.iter().filter(|(name, since_ns)| {
             now_ns.saturating_sub(**since_ns) >= after_ns && !waits(name)
         });
@@ -93,8 +108,8 @@ impl Absences {
     }
 
     /// The failover of a node found too few copies.
-    pub(crate) fn give_up(&mut self, node: &str, live: BTreeSet<String>) {
-        self.given_up.insert(node.to_owned(), live);
+    pub(crate) fn give_up(&mut self, node: &str, live: BTreeSet<String>, now_ns: u64) {
+        self.given_up.insert(node.to_owned(), (live, now_ns));
     }
 }
 

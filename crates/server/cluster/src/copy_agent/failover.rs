@@ -1,9 +1,11 @@
 //! Failover on an operator's request: another copy of each vbucket of a node is promoted.
 //!
 //! Owns: the leader's next step for a request. The copies that are left promise the next epoch and
-//! report what they hold (`role`); the promises decide by the rules of `oribi_replication`. Nothing
-//! is promoted before it is known what becomes of every vbucket of the node, so a refused request
-//! has changed no record. Called by the leading node at each tick.
+//! report what they hold (`role`); the promises decide by the rules of `oribi_replication`. All
+//! that live are waited for, for a while, because the best one may be any of them; then enough
+//! promises decide without the others. A copy that its node has lost is an answer. Nothing is
+//! promoted before it is known what becomes of every vbucket of the node, so a refused request has
+//! changed no record. Called by the leading node at each tick.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,8 @@ use oribi_replication::election::Election;
 use super::repair::CopyCounts;
 use crate::agent::ClusterView;
 use crate::agreement::{RecordChange, RecordComparison};
-use crate::copies::record::{FailoverRequest, RecordStep, encode};
+use crate::copies::record::{FailoverRequest, RecordStep, encode, is_founding};
+use crate::copies::waits::LeaderWaits;
 use crate::records::{CopiesEntry, RecordKeys, VbucketPlace};
 
 /// The next step of a request.
@@ -33,22 +36,29 @@ enum Outcome {
     Promote(CopiesRecord),
     /// Only what may be incomplete is left, or nothing.
     Lost(CopiesRecord),
+    /// This member may have the newest writes, and others are no choice: its node is to be failed
+    /// over and lives, or it does not promise.
+    Needed(CopyId),
 }
 
 pub(crate) fn next_step(
     keys: &RecordKeys,
     view: &ClusterView,
     request: &FailoverRequest,
+    waits: &mut LeaderWaits,
 ) -> FailoverStep {
     let is_of_node =
         |entry: &CopiesEntry| view.roster.name(entry.record.active.node) == Some(&request.node);
     let mut counts = CopyCounts::of(view, Some(&request.node));
     let (mut steps, mut losing, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut is_waiting, mut is_affected) = (false, false);
+    let (mut is_waiting, mut is_affected, mut needed) = (false, false, None);
     for (place, entry) in view.copies.iter().filter(|(_, entry)| is_of_node(entry)) {
         is_affected = true;
-        match outcome(view, (place, entry), Some(&request.node), &mut counts) {
+        match outcome(view, (place, entry), Some(&request.node), (&mut counts, waits)) {
             Outcome::Wait => is_waiting = true,
+            Outcome::Needed(copy) => {
+                needed.get_or_insert_with(|| needed_copy(view, (place, entry), request, copy));
+            }
             Outcome::Promote(record) => steps.push(step(keys, (place, entry), &record)),
             Outcome::Lost(record) => {
                 lost.push(format!("{} of bucket {}", place.vbid, entry.bucket));
@@ -58,13 +68,14 @@ pub(crate) fn next_step(
     }
     match (is_affected, is_waiting) {
         (false, _) => FailoverStep::Done,
-        (true, false) if lost.is_empty() || request.allow_data_loss => {
+        (true, false) if needed.is_none() && (lost.is_empty() || request.allow_data_loss) => {
             steps.extend(losing);
             FailoverStep::Promote(steps)
         }
         // The vbuckets of the others continue.
         (true, _) if request.is_automatic && !steps.is_empty() => FailoverStep::Promote(steps),
         (true, true) => FailoverStep::Wait,
+        (true, false) if let Some(reason) = needed => FailoverStep::Refuse(reason),
         (true, false) => FailoverStep::Refuse(format!(
             "{} vbuckets of node {} have no other complete copy on a node that answers, the first \
              is {}; start those nodes, or allow the loss of data",
@@ -75,15 +86,40 @@ pub(crate) fn next_step(
     }
 }
 
+/// Why a node is not failed over without this copy, and what to do.
+fn needed_copy(
+    view: &ClusterView,
+    (place, entry): (&VbucketPlace, &CopiesEntry),
+    request: &FailoverRequest,
+    copy: CopyId,
+) -> String {
+    let name = view.roster.name(copy.node).unwrap_or("?");
+    let vbucket = format!("{} of bucket {}", place.vbid, entry.bucket);
+    match name == request.node {
+        true => format!(
+            "node {name} lives and has the only copy of {vbucket}: wait until another node has a \
+             copy of everything (`oribi cluster status` shows none missing), or stop node {name}"
+        ),
+        false => format!(
+            "node {name} lives, and its copy of {vbucket} does not promise the next epoch: its log \
+             says why; mend or stop node {name}"
+        ),
+    }
+}
+
 /// The promotions of vbuckets whose active copy recovers, as far as promises decide.
-pub(crate) fn recoveries(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordStep> {
+pub(crate) fn recoveries(
+    keys: &RecordKeys,
+    view: &ClusterView,
+    waits: &mut LeaderWaits,
+) -> Vec<RecordStep> {
     let mut counts = CopyCounts::of(view, None);
     let recovering = view.copies.iter().filter(|(place, entry)| view.recovers(place, entry));
     let steps = recovering.filter_map(|(place, entry)| {
-        match outcome(view, (place, entry), None, &mut counts) {
+        match outcome(view, (place, entry), None, (&mut counts, waits)) {
             Outcome::Promote(record) => Some(step(keys, (place, entry), &record)),
             // Nodes have to come back, or an operator decides.
-            Outcome::Wait | Outcome::Lost(_) => None,
+            Outcome::Wait | Outcome::Lost(_) | Outcome::Needed(_) => None,
         }
     });
     steps.collect()
@@ -123,39 +159,68 @@ fn outcome(
     view: &ClusterView,
     (place, entry): (&VbucketPlace, &CopiesEntry),
     gone: Option<&str>,
-    counts: &mut CopyCounts,
+    (counts, waits): (&mut CopyCounts, &mut LeaderWaits),
 ) -> Outcome {
-    // The key ends with the node's lease at the latest.
-    if view.held.contains_key(place) {
+    let base = &entry.record;
+    // The key ends with the node's lease at the latest. Who begins is decided without promises.
+    if view.held.contains_key(place) || is_founding(base) {
         return Outcome::Wait;
     }
-    let base = &entry.record;
-    let mut election = Election::new(base.clone());
-    let mut best = None;
-    for member in base.all() {
+    // Copies that join have no vote: what is committed has a write quorum of the members. While
+    // members are only left out, those that stay decide, too: the others may lack plain writes.
+    let mut voters = base.clone();
+    if !base.is_shrinking() {
+        voters.joining.clear();
+    }
+    let mut election = Election::new(voters);
+    let (mut best, mut silent) = (None, None);
+    for member in base.members.iter().copied() {
         let is_gone = gone.is_some() && view.roster.name(member.node) == gone;
         if is_gone || !view.is_live(member.node) {
             continue;
         }
-        let local = view.local_copy(place, member);
-        let Some(local) = local.filter(|local| local.promised >= election.epoch()) else {
-            return Outcome::Wait;
-        };
-        election.promised(member, local.report);
-        best = best.max(Some((local.report.recorded, local.report.complete_end, member)));
-    }
-    match (election.decided(), best) {
-        (Some(record), _) => Outcome::Promote(record),
-        (None, Some((_, _, winner))) => Outcome::Lost(alone(base, winner)),
-        // A node that is to be failed over may have the last copy.
-        (None, None) if base.all().iter().any(|copy| view.local_copy(place, *copy).is_some()) => {
-            Outcome::Wait
+        match view.local_copy(place, member) {
+            None if view.report_on(place, member.node).is_some() => election.lost(member),
+            Some(local) if local.promised >= election.epoch() => {
+                election.promised(member, local.report);
+                best = best.max(Some((local.report.recorded, local.report.complete_end, member)));
+            }
+            _ => silent = Some(member),
         }
-        (None, None) => match counts.least(&[]) {
-            Some(node) => Outcome::Lost(alone(base, CopyId { node, copy: base.epoch.next().0 })),
-            None => Outcome::Wait,
+    }
+    if silent.is_some() && !waits.is_over(place, base) {
+        return Outcome::Wait;
+    }
+    if let Some(mut record) = election.decided() {
+        // The change of members is given up, and begins anew.
+        record.joining.clear();
+        assert!(record.members.contains(&record.active), "a member is promoted");
+        return Outcome::Promote(record);
+    }
+    let has_copy = |copy: &CopyId| view.local_copy(place, *copy).is_some();
+    match (best, silent.or_else(|| base.members.iter().copied().find(has_copy))) {
+        (Some((_, _, winner)), _) => Outcome::Lost(alone(base, winner)),
+        (None, Some(needed)) => Outcome::Needed(needed),
+        (None, None) => match left_copy(view, place, gone) {
+            Some(copy) => Outcome::Lost(alone(base, copy)),
+            None => match counts.least(&[], |_| Some(0)) {
+                Some(node) => {
+                    Outcome::Lost(alone(base, CopyId { node, copy: base.epoch.next().0 }))
+                }
+                None => Outcome::Wait,
+            },
         },
     }
+}
+
+/// The newest copy that a node has and that is no member any more.
+fn left_copy(view: &ClusterView, place: &VbucketPlace, gone: Option<&str>) -> Option<CopyId> {
+    let staying = view.staying().filter(|(_, name)| Some(*name) != gone);
+    let left = staying.filter_map(|(node, _)| {
+        let local = view.report_on(place, node)?.of(place.vbid)?;
+        Some((local.report.recorded, CopyId { node, copy: local.copy }))
+    });
+    left.max().map(|(_, copy)| copy)
 }
 
 /// The record in which one copy is left, though it may lack acknowledged writes.

@@ -1,9 +1,12 @@
 //! The leader's changes of records without an operator: first records, and missing copies.
 //!
-//! Owns: those decisions, as pure functions of the records. The copies of a new bucket are spread
-//! evenly. A vbucket with fewer copies than configured gets one on the node with the fewest, by a
-//! joint record that is left once the new copy holds everything. A record is left alone while a
-//! node knows a later epoch than it has, and while no node serves it.
+//! Owns: those decisions, as functions of the records and of how long the leader waits. The copies
+//! of a new bucket are spread evenly; the vbucket is served from the epoch after, in which copies
+//! that did not begin are no members. A member that does not follow the active copy is left out, by
+//! a joint record. A vbucket with fewer copies than configured gets one, on a node that has a
+//! former one or else the fewest, by a joint record that is left once the new copy holds
+//! everything. A record is left alone while a node knows a later epoch than it has, and while no
+//! node serves it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +16,8 @@ use oribi_types::Vbid;
 use crate::agent::{ClusterView, understood};
 use crate::agreement::{RecordChange, RecordComparison};
 use crate::copies::placement::{CopyChain, place};
-use crate::copies::record::{RecordStep, encode};
+use crate::copies::record::{RecordStep, encode, is_founding};
+use crate::copies::waits::LeaderWaits;
 use crate::leading::BucketOutline;
 use crate::records::{CopiesEntry, RecordKeys, VbucketPlace};
 
@@ -33,18 +37,28 @@ impl CopyCounts {
         CopyCounts(counts)
     }
 
-    /// The node with the fewest copies that has none of `taken`; it counts one more from then on.
-    pub(crate) fn least(&mut self, taken: &[CopyId]) -> Option<u16> {
+    /// The node with the least rank, and of these with the fewest copies, that has none of `taken`;
+    /// it counts one more from then on. A node without rank gets none.
+    pub(crate) fn least(
+        &mut self,
+        taken: &[CopyId],
+        rank: impl Fn(u16) -> Option<u8>,
+    ) -> Option<u16> {
         let is_free = |node: &u16| taken.iter().all(|copy| copy.node != *node);
         let free = self.0.iter_mut().filter(|(node, _)| is_free(node));
-        let (node, count) = free.min_by_key(|(node, count)| (**count, **node))?;
+        let ranked = free.filter_map(|(node, count)| Some((rank(*node)?, *node, count)));
+        let (_, node, count) = ranked.min_by_key(|(rank, node, count)| (*rank, **count, *node))?;
         *count += 1;
-        Some(*node)
+        Some(node)
     }
 }
 
 /// Changes of the records of all buckets with copies, each of them by itself.
-pub(crate) fn steps(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordStep> {
+pub(crate) fn steps(
+    keys: &RecordKeys,
+    view: &ClusterView,
+    waits: &mut LeaderWaits,
+) -> Vec<RecordStep> {
     let mut steps = Vec::new();
     let mut counts = CopyCounts::of(view, None);
     for (name, entry) in &view.buckets {
@@ -67,12 +81,19 @@ pub(crate) fn steps(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordStep> {
             steps.push(RecordStep { comparisons: vec![unchanged], changes: vec![gone] });
             continue;
         }
-        if let Some(next) = next_record(view, (place, entry), &mut counts, &mut joining) {
+        let next = match is_founding(&entry.record) {
+            true => founded(view, (place, entry), &mut counts, waits),
+            false => next_record(view, (place, entry), (&mut counts, &mut joining), waits),
+        };
+        if let Some(next) = next {
             assert!(next.epoch > entry.record.epoch, "each change of a record is an epoch");
             assert!(next.members.contains(&next.active), "the active copy remains a member");
             let unchanged = RecordComparison::ModifiedAt(entry.key.clone(), entry.revision);
+            // A copy that ended in disorder since it reported has to recover in this epoch.
+            let active = view.unchanged_report(place, entry.record.active.node);
             let put = RecordChange::put(entry.key.clone(), encode(&next));
-            steps.push(RecordStep { comparisons: vec![unchanged], changes: vec![put] });
+            let comparisons = std::iter::once(unchanged).chain(active).collect();
+            steps.push(RecordStep { comparisons, changes: vec![put] });
         }
     }
     steps
@@ -132,51 +153,126 @@ fn first_records(
 fn next_record(
     view: &ClusterView,
     (place, entry): (&VbucketPlace, &CopiesEntry),
-    counts: &mut CopyCounts,
-    joining: &mut BTreeMap<u16, usize>,
+    (counts, joining): (&mut CopyCounts, &mut BTreeMap<u16, usize>),
+    waits: &mut LeaderWaits,
 ) -> Option<CopiesRecord> {
-    let record = &entry.record;
+    let (record, active) = (&entry.record, entry.record.active.node);
     let locals = || record.all().into_iter().filter_map(|copy| view.local_copy(place, copy));
     if locals().any(|local| local.report.recorded > record.epoch) {
         return None;
     }
     // Nothing can be filled, and a failover may begin.
-    if !view.is_held_by(view.roster.name(record.active.node)?, place) {
+    if !view.is_held_by(view.roster.name(active)?, place) || view.recovers(place, entry) {
+        return None;
+    }
+    // The active copy begins every epoch, so one that ends in disorder is known for it.
+    let begun = view.local_copy(place, record.active).map(|local| local.report.recorded);
+    if begun != Some(record.epoch) {
         return None;
     }
     // A promotion that was not completed: the copies that promised need the next epoch.
     if view.running_failover().is_none() && locals().any(|local| local.promised > record.epoch) {
-        return Some(record.abandoned());
+        return Some(record.renewed());
     }
+    let kept = kept_copies(view, place, record, waits);
     if record.is_joint() {
         let stores = |copy: CopyId| {
             let local = view.local_copy(place, copy);
             local.is_some_and(|local| local.report.recorded == record.epoch)
         };
         let is_filled = record.can_settle(stores) && new_copies(record).all(stores);
-        let is_lost = new_copies(record).any(|copy| !view.is_live(copy.node));
-        return match (is_filled, is_lost) {
-            (true, _) => Some(record.settled()),
-            (false, true) => Some(record.abandoned()),
-            (false, false) => None,
+        if is_filled {
+            new_copies(record).for_each(|copy| waits.note_filled(active, copy.node));
+            return Some(record.settled());
+        }
+        return match kept {
+            kept if kept == record.joining => None,
+            kept if kept == record.members => Some(record.abandoned()),
+            kept => Some(record.joint(kept)),
         };
     }
-    let kept = record.members.iter().copied();
-    let mut set: Vec<CopyId> = kept.filter(|copy| !view.roster.is_replaced(copy.node)).collect();
-    if !set.contains(&record.active) || set.len() >= record.configured {
+    if kept != record.members {
+        return Some(record.joint(kept));
+    }
+    let mut set = kept;
+    if set.len() >= record.configured || waits.keeps_place(active, |node| view.is_live(node)) {
         return None;
     }
-    let node = counts.least(&record.members)?;
+    let former = |node: u16| view.report_on(place, node).and_then(|all| all.of(place.vbid));
+    let rank = |node: u16| {
+        let is_ready = !waits.pauses(active, node);
+        is_ready.then(|| u8::from(former(node).is_none()))
+    };
+    let node = counts.least(&record.members, rank)?;
     let count = joining.entry(node).or_insert(0);
     if *count >= JOINING_MAX {
         return None;
     }
     *count += 1;
     // What the node has of a former copy saves most of the transfer.
-    let former = view.reports.get(&(place.uuid.clone(), node)).and_then(|all| all.of(place.vbid));
-    let copy = former.map_or(record.epoch.next().0, |local| local.copy);
+    let copy = former(node).map_or(record.epoch.next().0, |local| local.copy);
     set.push(CopyId { node, copy });
     Some(record.joint(set))
+}
+
+/// The newest set of a record, without copies that do not follow or never come back.
+fn kept_copies(
+    view: &ClusterView,
+    place: &VbucketPlace,
+    record: &CopiesRecord,
+    waits: &mut LeaderWaits,
+) -> Vec<CopyId> {
+    let active = record.active;
+    let set = if record.is_joint() { &record.joining } else { &record.members };
+    let is_kept = |copy: &CopyId| {
+        if *copy == active {
+            return true;
+        }
+        let is_new = !record.members.contains(copy);
+        let is_gone = view.roster.is_replaced(copy.node) || (is_new && !view.is_live(copy.node));
+        let is_unfollowed = view.is_unfollowed(place, record, *copy);
+        if is_unfollowed {
+            waits.note_unfollowed(active.node, copy.node);
+        }
+        !is_gone && !is_unfollowed
+    };
+    let kept: Vec<CopyId> = set.iter().copied().filter(is_kept).collect();
+    assert!(kept.contains(&active), "the active copy stays");
+    kept
+}
+
+/// The successor of a record whose members begin: they are those that have begun when all have, or
+/// had time to. Nothing was served, so any of them may be active, and others may begin instead.
+fn founded(
+    view: &ClusterView,
+    (place, entry): (&VbucketPlace, &CopiesEntry),
+    counts: &mut CopyCounts,
+    waits: &mut LeaderWaits,
+) -> Option<CopiesRecord> {
+    let record = &entry.record;
+    let has_begun = |copy: &CopyId| {
+        let local = view.local_copy(place, *copy);
+        local.is_some_and(|local| local.report.recorded == record.epoch)
+    };
+    let begun: Vec<CopyId> = record.members.iter().copied().filter(has_begun).collect();
+    if begun.len() < record.members.len() && !waits.is_over(place, record) {
+        return None;
+    }
+    let epoch = record.epoch.next();
+    let members = match begun.is_empty() {
+        false => begun,
+        true => {
+            let mut members = Vec::new();
+            while members.len() < record.configured {
+                let Some(node) = counts.least(&members, |_| Some(0)) else { break };
+                members.push(CopyId { node, copy: epoch.0 });
+            }
+            members
+        }
+    };
+    let keeps_active = members.contains(&record.active);
+    let active = if keeps_active { record.active } else { *members.first()? };
+    Some(CopiesRecord { epoch, active, members, joining: Vec::new(), ..record.clone() })
 }
 
 /// The copies of the joining set that are no members yet.

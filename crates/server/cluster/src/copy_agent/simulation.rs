@@ -9,6 +9,8 @@
 //! Healed, all copies converge.
 
 mod disk;
+mod faults;
+mod holes;
 mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,7 @@ use oribi_types::Vbid;
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
-use crate::agreement::memory::{LostAnswer, MemoryAgreement};
+use crate::agreement::memory::MemoryAgreement;
 use crate::agreement::{Agreement, RecordChange};
 use crate::copies::record::{self, FailoverRequest};
 use crate::copies::roster::Roster;
@@ -59,6 +61,8 @@ struct World {
     safe: BTreeMap<Vbid, BTreeMap<CopiesEpoch, BTreeSet<u64>>>,
     promotions: u64,
     epochs: BTreeMap<Vbid, CopiesRecord>,
+    /// Pairs of nodes without a link: who is active, and who follows.
+    cut: BTreeSet<(String, String)>,
 }
 
 impl World {
@@ -78,6 +82,7 @@ impl World {
             safe: BTreeMap::new(),
             promotions: 0,
             epochs: BTreeMap::new(),
+            cut: BTreeSet::new(),
         };
         for at in 0..nodes {
             let name = format!("n{at}");
@@ -104,19 +109,34 @@ impl World {
     fn stream(&mut self, at: usize) {
         let node = &self.nodes[at];
         if node.is_paused {
+            self.end_links(&node.name);
             return;
         }
         for (vbid, epoch, source) in node.disk.following() {
             let active = self.nodes.iter().find(|other| other.name == source);
-            let log = active
-                .filter(|other| !other.is_paused && other.is_running)
-                .and_then(|other| other.disk.served(vbid, epoch));
+            let is_cut = self.cut.contains(&(source, node.name.clone()));
+            let Some(active) = active else { continue };
+            if is_cut {
+                active.disk.note_following(vbid, &node.name, None);
+            }
+            let feeds = !is_cut && !active.is_paused && active.is_running;
+            let log = active.disk.served(vbid, epoch).filter(|_| feeds);
             if let Some(log) = log {
-                node.disk.receive(vbid, epoch, log);
+                let writes = log.len();
+                if node.disk.receive(vbid, epoch, log) {
+                    active.disk.note_following(vbid, &node.name, Some(writes));
+                }
             }
         }
         self.note_safe();
         self.check();
+    }
+
+    /// The others close connections on which nothing comes.
+    fn end_links(&self, name: &str) {
+        for vbid in (0..VBUCKETS).map(Vbid) {
+            self.nodes.iter().for_each(|other| other.disk.note_following(vbid, name, None));
+        }
     }
 
     fn write(&mut self, vbid: Vbid) {
@@ -194,65 +214,6 @@ impl World {
         }
     }
 
-    fn fault(&mut self) {
-        let at = usize::try_from(self.random.below(self.nodes.len() as u64)).unwrap();
-        match self.random.below(12) {
-            0 => self.nodes[at].is_paused = true,
-            1 | 2 => self.nodes[at].is_paused = false,
-            3 => self.nodes[at].agreement.set_cut(true),
-            4 | 5 => self.nodes[at].agreement.set_cut(false),
-            6 => {
-                let kind = match self.random.below(3) {
-                    0 => LostAnswer::Applied,
-                    1 => LostAnswer::NotApplied,
-                    _ => LostAnswer::AppliedLater,
-                };
-                self.agreement.lose_answer(kind);
-            }
-            7 => self.agreement.deliver_late(),
-            8 => self.restart(at, false),
-            9 => self.pass(Duration::from_secs(LEASE_S)),
-            10 => {
-                let name = self.nodes[at].name.clone();
-                self.request_failover(&name);
-            }
-            _ => self.clear_refused(),
-        }
-    }
-
-    fn restart(&mut self, at: usize, is_clean: bool) {
-        let old = self.nodes.remove(at);
-        let (name, disk) = (old.name.clone(), Arc::clone(&old.disk));
-        drop(old);
-        disk.stop(is_clean);
-        let node = SimNode::start(&name, disk, &self.agreement);
-        self.nodes.insert(at, node);
-    }
-
-    fn request_failover(&self, name: &str) {
-        let request = FailoverRequest::new(name, false).encode();
-        let put = [RecordChange::put(self.keys.failover(), request)];
-        let _ = self.runtime.block_on(self.agreement.transact(&[], &put, LIMIT));
-    }
-
-    fn failover(&self) -> Option<FailoverRequest> {
-        let key = self.keys.failover();
-        let found = self.agreement.get(&key, LIMIT);
-        let found = self.runtime.block_on(found).unwrap()?;
-        Some(FailoverRequest::decode(&found.value).unwrap())
-    }
-
-    fn clear_refused(&self) {
-        if self.failover().is_some_and(|request| request.refused.is_some()) {
-            self.clear_failover();
-        }
-    }
-
-    fn clear_failover(&self) {
-        let gone = [RecordChange::delete(self.keys.failover())];
-        let _ = self.runtime.block_on(self.agreement.transact(&[], &gone, LIMIT));
-    }
-
     fn step(&mut self) {
         let at = usize::try_from(self.random.below(self.nodes.len() as u64)).unwrap();
         match self.random.below(10) {
@@ -277,7 +238,9 @@ impl World {
             for at in 0..self.nodes.len() {
                 self.tick(at);
                 self.stream(at);
-                self.runtime.block_on(self.nodes[at].renew());
+                if !self.nodes[at].is_paused {
+                    self.runtime.block_on(self.nodes[at].renew());
+                }
             }
             self.pass(STEP);
         }
@@ -288,12 +251,27 @@ impl World {
         for node in &mut self.nodes {
             node.is_paused = false;
             node.agreement.set_cut(false);
+            node.disk.is_full.store(false, Ordering::SeqCst);
         }
+        self.cut.clear();
         self.agreement.forget_faults();
         self.clear_failover();
         // Leases of earlier sessions end.
         self.pass(Duration::from_secs(LEASE_S * 2));
         self.rounds(60);
+        // Pauses before copies that did not follow join again.
+        for _ in 0..40 {
+            if self.has_all_copies() {
+                break;
+            }
+            self.pass(Duration::from_secs(LEASE_S / 2));
+            self.rounds(10);
+        }
+    }
+
+    fn has_all_copies(&self) -> bool {
+        let copies = (usize::from(self.replicas) + 1).min(self.nodes.len());
+        self.records().values().all(|it| !it.is_joint() && it.members.len() == copies)
     }
 
     fn assert_converged(&self) {

@@ -14,14 +14,18 @@ mod numbers;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use oribi_cluster::copies::{CopiesRecord, CopyFailure, LocalCopy, PromiseReport, VbucketCopies};
+use oribi_cluster::copies::{
+    CopiesRecord, CopyFailure, FollowingCopy, LocalCopy, PromiseReport, VbucketCopies,
+};
 use oribi_cluster::topology::TopologyNode;
+use oribi_engine::dcp::StreamPhase;
 use oribi_engine::{Bucket, CopyStanding, PreparedPromotion, VBucket, WriteQuorum};
 use oribi_system::clock::wall_clock;
 use oribi_types::{CopiesEpoch, CopyId, Vbid};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::copy_links::{CopyLinks, ReplicaSource};
+use super::dcp_registry::DcpProducers;
 pub(super) use numbers::CopyNumbers;
 
 /// The links of the node, once it has some.
@@ -43,7 +47,11 @@ pub struct BucketCopies {
     bucket: Arc<Bucket>,
     follow: FollowNode,
     links: LinksCell,
+    /// Those that feed copies of other nodes, among others.
+    producers: Arc<DcpProducers>,
     numbers: CopyNumbers,
+    /// True once the bucket closes. Held by whoever changes a copy on the disk.
+    is_closing: RwLock<bool>,
     active: Mutex<BTreeMap<Vbid, ActiveCopy>>,
     /// Copies besides the active one that the bucket asks for.
     replicas: u8,
@@ -53,11 +61,19 @@ impl BucketCopies {
     pub(super) fn new(
         bucket: &Arc<Bucket>,
         follow: FollowNode,
-        links: LinksCell,
+        (links, producers): (LinksCell, Arc<DcpProducers>),
         (replicas, numbers): (u8, CopyNumbers),
     ) -> BucketCopies {
-        let (bucket, active) = (Arc::clone(bucket), Mutex::default());
-        BucketCopies { bucket, follow, links, numbers, active, replicas }
+        BucketCopies {
+            bucket: Arc::clone(bucket),
+            follow,
+            links,
+            producers,
+            numbers,
+            is_closing: RwLock::new(false),
+            active: Mutex::default(),
+            replicas,
+        }
     }
 
     /// Copies besides the active one that the bucket asks for.
@@ -65,11 +81,18 @@ impl BucketCopies {
         self.replicas
     }
 
-    /// Ends every stream into the copies.
-    pub(super) fn stop_links(&self) {
+    /// Ends every stream into the copies; nothing changes them on the disk from here on.
+    pub(super) fn stop(&self) {
+        *self.is_closing.write() = true;
         if let Some(links) = self.links.get() {
             links.stop_bucket(&self.bucket.config().uuid);
         }
+    }
+
+    /// Leave to change copies on the disk; the bucket does not close while the guard lives.
+    fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, CopyFailure> {
+        let is_closing = self.is_closing.read_recursive();
+        if *is_closing { Err("the bucket is being closed".into()) } else { Ok(is_closing) }
     }
 
     fn vbucket(&self, vbid: Vbid) -> Result<&VBucket, CopyFailure> {
@@ -111,7 +134,10 @@ impl VbucketCopies for BucketCopies {
     fn local(&self) -> Vec<LocalCopy> {
         let local = |(vbid, copy): (Vbid, u64)| {
             let standing = self.bucket.vbucket(vbid)?.copy_standing();
-            let CopyStanding { promised, recorded, complete_end, is_intact } = standing;
+            let CopyStanding { promised, recorded, complete_end, is_intact, is_lost } = standing;
+            if is_lost {
+                return None;
+            }
             let report = PromiseReport { recorded, complete_end, is_intact };
             let hands_over = self.bucket.vbucket(vbid)?.is_handing_over();
             Some(LocalCopy { vbid, copy, promised, report, hands_over })
@@ -119,7 +145,25 @@ impl VbucketCopies for BucketCopies {
         self.numbers.all().into_iter().filter_map(local).collect()
     }
 
+    fn following(&self) -> Vec<FollowingCopy> {
+        let mut following = Vec::new();
+        for record in self.producers.list() {
+            let Some(node) = &record.follower else { continue };
+            for stream in record.published().streams {
+                let is_live = stream.stats.phase != StreamPhase::Dead;
+                let end = stream.acknowledged_seqno.filter(|_| is_live);
+                following.extend(end.map(|complete_end| FollowingCopy {
+                    vbid: stream.head.vbid,
+                    node: node.clone(),
+                    complete_end,
+                }));
+            }
+        }
+        following
+    }
+
     fn create(&self, copies: &[(Vbid, u64)]) -> Result<(), CopyFailure> {
+        let _open = self.enter()?;
         let mut created = Vec::new();
         for (vbid, copy) in copies {
             if self.numbers.of(*vbid) == Some(*copy) {
@@ -133,7 +177,14 @@ impl VbucketCopies for BucketCopies {
         Ok(self.numbers.add(&created)?)
     }
 
+    fn found(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyFailure> {
+        let _open = self.enter()?;
+        self.accepting(vbid, epoch)?;
+        Ok(self.bucket.record_epoch(vbid, epoch)?)
+    }
+
     fn promise(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyFailure> {
+        let _open = self.enter()?;
         let (_, standing) = self.accepting(vbid, epoch)?;
         self.step_down(vbid);
         self.unfollow(vbid);
@@ -145,8 +196,10 @@ impl VbucketCopies for BucketCopies {
     }
 
     fn begin(&self, vbid: Vbid, record: &CopiesRecord) -> Result<(), CopyFailure> {
+        let _open = self.enter()?;
         let epoch = record.epoch;
-        let (vbucket, _) = self.accepting(vbid, epoch)?;
+        let (vbucket, standing) = self.accepting(vbid, epoch)?;
+        check_begins(record, &standing)?;
         self.unfollow(vbid);
         let begun = self.active.lock().get(&vbid).map(|active| active.epoch);
         if begun == Some(epoch) {
@@ -212,6 +265,7 @@ impl VbucketCopies for BucketCopies {
         record: &CopiesRecord,
         (own, source): (CopyId, &TopologyNode),
     ) -> Result<(), CopyFailure> {
+        let _open = self.enter()?;
         let epoch = record.epoch;
         let (vbucket, standing) = self.accepting(vbid, epoch)?;
         self.step_down(vbid);
@@ -257,11 +311,27 @@ impl VbucketCopies for BucketCopies {
     }
 
     fn remove(&self, vbid: Vbid) -> Result<(), CopyFailure> {
+        let _open = self.enter()?;
         self.vbucket(vbid)?;
         self.step_down(vbid);
         self.unfollow(vbid);
         self.numbers.remove(vbid)?;
         Ok(self.bucket.drop_copy(vbid)?)
+    }
+}
+
+/// That a copy may begin an epoch: it did before, holds exactly what was handed over, or is not
+/// known to lack anything. One that ended in disorder has to be elected, by its promise.
+fn check_begins(record: &CopiesRecord, standing: &CopyStanding) -> Result<(), CopyFailure> {
+    let CopyStanding { promised, recorded, complete_end, is_intact, .. } = *standing;
+    let has_begun = recorded == record.epoch;
+    let is_new = recorded == CopiesEpoch(0) && promised == CopiesEpoch(0);
+    if !is_intact && !is_new && !has_begun && promised != record.epoch {
+        return Err("it ended in disorder, and was not elected since".into());
+    }
+    match record.handover.filter(|last| !has_begun && *last != complete_end) {
+        Some(last) => Err(format!("{last:?} was handed over, and {complete_end:?} is here").into()),
+        None => Ok(()),
     }
 }
 

@@ -28,6 +28,8 @@ pub struct DcpProducerRecord {
     pub connection: u64,
     /// Name of the user.
     pub user: String,
+    /// Name of the node whose replicas it feeds.
+    pub follower: Option<String>,
     /// When it was opened.
     pub created: Timestamp,
     pub items_sent: Counter,
@@ -101,7 +103,7 @@ impl DcpProducerRecord {
     pub fn new(
         name: &[u8],
         connection: u64,
-        user: String,
+        (user, follower): (String, Option<String>),
         created: Timestamp,
         inbox: Arc<dyn StreamSink>,
     ) -> DcpProducerRecord {
@@ -109,6 +111,7 @@ impl DcpProducerRecord {
             name: name.into(),
             connection,
             user,
+            follower,
             created,
             items_sent: Counter::default(),
             bytes_sent: Counter::default(),

@@ -44,7 +44,7 @@ pub struct BucketHandle {
     pub(super) fetches_fail: AtomicBool,
     pub(super) operations: BucketOperations,
     pub(super) range_scans: RangeScans,
-    pub(super) producers: DcpProducers,
+    pub(super) producers: Arc<DcpProducers>,
     /// Set once, when the bucket is opened; resolution is by revision while it is unset.
     pub(super) conflict_resolution: OnceLock<ConflictResolution>,
     pub(super) durability_min: DurabilityMinCell,
@@ -189,7 +189,7 @@ impl BucketHandle {
     pub(super) fn mark_deleted(&self) {
         self.is_deleted.store(true, Ordering::Release);
         if let Some(copies) = &self.copies {
-            copies.stop_links();
+            copies.stop();
         }
         self.range_scans.stop();
         self.producers.wake_all();
@@ -234,7 +234,7 @@ impl BucketHandle {
     pub(super) fn stop(&self) -> Result<(), StoreError> {
         self.range_scans.stop();
         if let Some(copies) = &self.copies {
-            copies.stop_links();
+            copies.stop();
         }
         let Some(threads) = self.threads.lock().take() else { return Ok(()) };
         threads.stop()?;

@@ -62,7 +62,8 @@ pub(super) fn open<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return refuse(Status::Einval, "the name has 1 to 251 bytes");
     }
-    let feeds_replicas = introduces_node(req)?;
+    let follower = introduced_node(req)?;
+    let feeds_replicas = follower.is_some();
     check_flags(flags)?;
     if req.state.features().has(Feature::UnorderedExecution) {
         return refuse(Status::NotSupported, "unordered execution was negotiated");
@@ -73,7 +74,8 @@ pub(super) fn open<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let inbox = Inbox::new(Arc::clone(&req.env.waker), req.connection);
     let user = req.state.user.name().to_owned();
     let number = req.state.record().number;
-    let record = DcpProducerRecord::new(name, number, user, req.env.now, Arc::clone(&inbox) as _);
+    let sink = Arc::clone(&inbox) as _;
+    let record = DcpProducerRecord::new(name, number, (user, follower), req.env.now, sink);
     let (record, bucket) = (Arc::new(record), Arc::clone(req.handle()));
     bucket.producers().enter(&record);
     let (features, now_ms) = (req.state.features(), req.env.now_ms);
@@ -83,13 +85,13 @@ pub(super) fn open<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     Ok(HandlerReply::Success)
 }
 
-/// True when another node opens the connection for its replicas of this bucket. It says so with the
-/// name of its consumer and the uuid of its bucket.
-fn introduces_node(req: &Request<'_>) -> Result<bool, Rejection> {
+/// The node that opens the connection for its replicas of this bucket. It says so with the name of
+/// its consumer and the uuid of its bucket.
+fn introduced_node(req: &Request<'_>) -> Result<Option<String>, Rejection> {
     let refuse = |context| Err(Rejection::Because(Status::Einval, context));
     let value = req.frame.value;
     if value.is_empty() || is_empty_object(value) {
-        return Ok(false);
+        return Ok(None);
     }
     if req.state.user.name() != NODE_NAME {
         return refuse("a producer takes no settings with open");
@@ -105,7 +107,7 @@ fn introduces_node(req: &Request<'_>) -> Result<bool, Rejection> {
     if bucket_uuid != req.bucket().config().uuid {
         return refuse("the bucket here is another one of this name");
     }
-    Ok(true)
+    Ok(Some(consumer_name))
 }
 
 /// What another node says of itself when it opens a connection.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
 use oribi_replication::election::PromiseReport;
 use oribi_types::{Seqno, Vbid};
 use parking_lot::Mutex;
 
-use crate::copies::{CopyFailure, LocalCopy, VbucketCopies};
+use crate::copies::{CopyFailure, FollowingCopy, LocalCopy, VbucketCopies};
 use crate::topology::TopologyNode;
 
 pub(super) const VBUCKETS: u16 = 4;
@@ -20,6 +20,8 @@ struct SimCopy {
     promised: CopiesEpoch,
     recorded: CopiesEpoch,
     log: Vec<u64>,
+    /// Writes at the beginning of the log that the disk has, too.
+    synced: usize,
     /// The node has ended in disorder since the copy recorded an epoch.
     is_doubtful: bool,
     /// Serves other copies alone.
@@ -36,12 +38,22 @@ pub(super) struct SimDisk {
     pub(super) slow: Mutex<()>,
     /// Active copies that were told to begin.
     pub(super) begun: AtomicUsize,
+    /// Copies of other nodes that follow, and how many writes each has.
+    followed_by: Mutex<BTreeMap<(Vbid, String), u64>>,
+    /// The disk takes nothing more.
+    pub(super) is_full: AtomicBool,
 }
 
 impl SimDisk {
     pub(super) fn new(id: &str) -> Arc<SimDisk> {
-        let (slow, begun) = (Mutex::default(), AtomicUsize::new(0));
-        Arc::new(SimDisk { id: id.to_owned(), copies: Mutex::default(), slow, begun })
+        Arc::new(SimDisk {
+            id: id.to_owned(),
+            copies: Mutex::default(),
+            slow: Mutex::default(),
+            begun: AtomicUsize::new(0),
+            followed_by: Mutex::default(),
+            is_full: AtomicBool::new(false),
+        })
     }
 
     pub(super) fn id(&self) -> &str {
@@ -50,10 +62,39 @@ impl SimDisk {
 
     /// The process of the node ends: what is in memory alone is gone.
     pub(super) fn stop(&self, is_clean: bool) {
+        self.followed_by.lock().clear();
         for copy in self.copies.lock().values_mut() {
             (copy.serves, copy.follows, copy.hands_over) = (None, None, false);
             copy.is_doubtful |= !is_clean;
+            match is_clean {
+                true => copy.synced = copy.log.len(),
+                false => copy.log.truncate(copy.synced),
+            }
         }
+    }
+
+    /// Everything that the copies have is on the disk.
+    pub(super) fn sync(&self) {
+        self.copies.lock().values_mut().for_each(|copy| copy.synced = copy.log.len());
+    }
+
+    /// Another node's copy has so many writes, or its link has ended.
+    pub(super) fn note_following(&self, vbid: Vbid, node: &str, writes: Option<usize>) {
+        let (key, mut all) = ((vbid, node.to_owned()), self.followed_by.lock());
+        match writes {
+            Some(writes) => drop(all.insert(key, writes as u64)),
+            None => drop(all.remove(&key)),
+        }
+    }
+
+    /// The directory of the bucket was removed.
+    pub(super) fn wipe(&self) {
+        self.copies.lock().clear();
+    }
+
+    /// The log of whatever copy there is.
+    pub(super) fn log(&self, vbid: Vbid) -> Option<Vec<u64>> {
+        self.copies.lock().get(&vbid).map(|copy| copy.log.clone())
     }
 
     pub(super) fn append(&self, vbid: Vbid, write: u64) {
@@ -85,13 +126,18 @@ impl SimDisk {
         following.collect()
     }
 
-    /// A whole snapshot of the active copy.
-    pub(super) fn receive(&self, vbid: Vbid, epoch: CopiesEpoch, log: Vec<u64>) {
-        if let Some(copy) = self.copies.lock().get_mut(&vbid)
-            && copy.promised == epoch
-        {
+    /// A whole snapshot of the active copy. False when the copy accepts nothing of this epoch.
+    pub(super) fn receive(&self, vbid: Vbid, epoch: CopiesEpoch, log: Vec<u64>) -> bool {
+        let mut copies = self.copies.lock();
+        let copy = copies.get_mut(&vbid).filter(|copy| copy.promised == epoch);
+        let accepts = copy.is_some();
+        if let Some(copy) = copy {
+            let is_same = |(at, write): &(usize, &u64)| copy.log.get(*at) == Some(*write);
+            let common = log.iter().enumerate().take_while(is_same).count();
+            copy.synced = copy.synced.min(common);
             (copy.log, copy.recorded, copy.is_doubtful) = (log, epoch, false);
         }
+        accepts
     }
 
     /// All that survives the process.
@@ -138,6 +184,16 @@ impl VbucketCopies for SimDisk {
         local.collect()
     }
 
+    fn following(&self) -> Vec<FollowingCopy> {
+        let all = self.followed_by.lock();
+        let following = all.iter().map(|((vbid, node), writes)| FollowingCopy {
+            vbid: *vbid,
+            node: node.clone(),
+            complete_end: Seqno(*writes),
+        });
+        following.collect()
+    }
+
     fn create(&self, copies: &[(Vbid, u64)]) -> Result<(), CopyFailure> {
         for (vbid, copy) in copies {
             let mut all = self.copies.lock();
@@ -149,14 +205,36 @@ impl VbucketCopies for SimDisk {
         Ok(())
     }
 
+    fn found(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyFailure> {
+        self.change(vbid, epoch, |copy| {
+            assert!(copy.log.is_empty(), "{vbid} begins empty");
+            copy.recorded = epoch;
+        })
+    }
+
     fn promise(&self, vbid: Vbid, epoch: CopiesEpoch) -> Result<(), CopyFailure> {
-        self.change(vbid, epoch, |copy| (copy.serves, copy.follows) = (None, None))
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err("the disk is full".into());
+        }
+        self.change(vbid, epoch, |copy| {
+            (copy.serves, copy.follows) = (None, None);
+            copy.synced = copy.log.len();
+        })
     }
 
     fn begin(&self, vbid: Vbid, record: &CopiesRecord) -> Result<(), CopyFailure> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         drop(self.slow.lock());
         self.change(vbid, record.epoch, |copy| {
+            let holds_handover = record.handover.is_none_or(|last| last.0 == copy.log.len() as u64);
+            assert!(
+                copy.recorded == record.epoch || holds_handover,
+                "{vbid} was handed over whole"
+            );
+            let is_elected = copy.promised == record.epoch || copy.recorded == CopiesEpoch(0);
+            assert!(!copy.is_doubtful || is_elected, "{vbid} begins without an election");
+            // What an epoch begins after is on the disk before the epoch is.
+            copy.synced = copy.log.len();
             (copy.recorded, copy.is_doubtful) = (record.epoch, false);
             (copy.serves, copy.follows) = (None, None);
         })

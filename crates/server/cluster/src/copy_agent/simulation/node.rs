@@ -36,7 +36,7 @@ pub(super) const LEASE_S: u64 = 2;
 /// Time of all nodes and of the agreement.
 pub(super) static CLOCK_NS: AtomicU64 = AtomicU64::new(1);
 
-const UUID: &str = "0123456789abcdef0123456789abcdef";
+pub(super) const UUID: &str = "0123456789abcdef0123456789abcdef";
 
 pub(super) struct SimNode {
     pub(super) name: String,

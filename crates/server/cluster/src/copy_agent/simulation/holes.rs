@@ -1,0 +1,243 @@
+//! Runs of one failure each: what it may lose, and that nothing waits for ever.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use oribi_types::Vbid;
+
+use super::disk::VBUCKETS;
+use super::node::LEASE_S;
+use super::{CLOCK_IS_USED, LIMIT, World};
+use crate::agreement::{Agreement as _, RecordChange};
+use crate::copies::record::FailoverRequest;
+
+fn vbids() -> impl Iterator<Item = Vbid> {
+    (0..VBUCKETS).map(Vbid)
+}
+
+impl World {
+    /// A world whose copies are complete, with a write in each vbucket.
+    fn complete(nodes: usize, replicas: u8) -> World {
+        let mut world = World::new(1, nodes, replicas);
+        world.rounds(30);
+        vbids().for_each(|vbid| world.write(vbid));
+        world.rounds(3);
+        world.assert_converged();
+        world
+    }
+
+    /// Rounds of half a lease each.
+    fn wait(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            self.pass(Duration::from_secs(LEASE_S) / 4);
+            self.rounds(1);
+        }
+    }
+
+    fn fail_over_with_loss(&mut self, name: &str) {
+        let request = FailoverRequest::new(name, true).encode();
+        let put = [RecordChange::put(self.keys.failover(), request)];
+        self.runtime.block_on(self.agreement.transact(&[], &put, LIMIT)).unwrap();
+    }
+
+    /// The vbuckets whose active copy a node has.
+    fn active_on(&self, name: &str) -> Vec<Vbid> {
+        let roster = self.roster();
+        let records = self.records().into_iter();
+        let of_node = records.filter(|(_, record)| roster.name(record.active.node) == Some(name));
+        of_node.map(|(vbid, _)| vbid).collect()
+    }
+
+    fn log_of(&self, vbid: Vbid) -> Option<Vec<u64>> {
+        let node = self.nodes.iter().find(|node| node.serves(vbid).is_some())?;
+        node.disk.served(vbid, node.serves(vbid)?)
+    }
+}
+
+// The link of a replica fails, and writes continue; then the node with the active copy dies.
+#[test]
+fn a_copy_that_does_not_follow_is_not_promoted() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(2, 1);
+    let mine = world.active_on("n0");
+    assert!(!mine.is_empty());
+    world.cut_link(0, 1);
+    world.wait(12);
+    mine.iter().for_each(|vbid| world.write(*vbid));
+    world.nodes[0].is_paused = true;
+    world.wait(20);
+    for vbid in &mine {
+        let log = world.log_of(*vbid);
+        assert!(log.is_none(), "{vbid} is served without its newest writes: {log:?}");
+    }
+    world.nodes[0].is_paused = false;
+    world.cut.clear();
+    world.wait(60);
+    world.assert_converged();
+    for vbid in &mine {
+        assert_eq!(world.log_of(*vbid).unwrap().len(), 2, "{vbid}");
+    }
+}
+
+// As above, but the copy has followed again and caught up.
+#[test]
+fn a_copy_that_follows_again_is_a_member_again() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(2, 1);
+    world.cut_link(0, 1);
+    world.wait(12);
+    world.cut.clear();
+    world.wait(40);
+    world.assert_converged();
+    let records = world.records();
+    world.wait(20);
+    assert_eq!(world.records(), records, "nothing changes any more");
+}
+
+// A node is away for long: the others neither wait for it nor count it.
+#[test]
+fn a_member_that_is_gone_is_left_out_until_it_returns() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(2, 1);
+    world.nodes[1].is_paused = true;
+    world.wait(20);
+    for record in world.records().values() {
+        assert_eq!(record.members.len(), 1, "{record:?}");
+    }
+    vbids().for_each(|vbid| world.write(vbid));
+    world.nodes[1].is_paused = false;
+    world.wait(60);
+    world.assert_converged();
+}
+
+// The leader has begun an epoch, and the active ends in disorder before it has.
+#[test]
+fn an_active_killed_before_its_epoch_recovers() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(2, 1);
+    let mine = world.active_on("n0");
+    mine.iter().for_each(|vbid| world.write(*vbid));
+    world.stream(1);
+    let keys = world.keys.clone();
+    for (vbid, record) in world.records() {
+        if mine.contains(&vbid) {
+            let key = keys.copies("default", super::node::UUID, vbid);
+            let put = [RecordChange::put(key, super::record::encode(&record.renewed()))];
+            world.runtime.block_on(world.agreement.transact(&[], &put, LIMIT)).unwrap();
+        }
+    }
+    world.restart(0, false);
+    world.wait(40);
+    world.assert_converged();
+    for vbid in &mine {
+        assert_eq!(world.log_of(*vbid).unwrap().len(), 2, "{vbid} lost a write of two copies");
+    }
+}
+
+// The operator names a node that has the only copy.
+#[test]
+fn the_loss_of_the_only_copy_is_refused_by_name() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(2, 0);
+    world.fail_over_with_loss("n0");
+    world.wait(6);
+    let refused = world.failover().and_then(|request| request.refused).expect("an answer");
+    assert!(refused.contains("n0") && refused.contains("only copy"), "{refused}");
+    world.clear_failover();
+    world.wait(20);
+    world.assert_converged();
+}
+
+// The directory of the bucket is removed under the node's identity.
+fn lose_a_directory(nodes: usize, replicas: u8, at: usize) -> World {
+    let mut world = World::complete(nodes, replicas);
+    world.nodes[at].disk.wipe();
+    world.restart(at, true);
+    world.wait(60);
+    world
+}
+
+#[test]
+fn a_directory_that_was_removed_is_no_copy() {
+    let _clock = CLOCK_IS_USED.lock();
+    for at in [0, 1, 2] {
+        let world = lose_a_directory(3, 1, at);
+        world.assert_converged();
+        for vbid in vbids() {
+            assert_eq!(world.log_of(vbid).unwrap().len(), 1, "{vbid} of n{at}");
+        }
+    }
+}
+
+#[test]
+fn the_only_copy_is_never_served_empty() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = lose_a_directory(2, 0, 0);
+    let lost = world.active_on("n0");
+    assert!(!lost.is_empty());
+    for vbid in &lost {
+        assert_eq!(world.log_of(*vbid), None, "{vbid} is served empty");
+    }
+    world.safe.clear();
+    world.nodes[0].is_paused = true;
+    world.fail_over_with_loss("n0");
+    world.wait(20);
+    world.nodes[0].is_paused = false;
+    world.wait(20);
+    world.assert_converged();
+}
+
+// Three copies; the active's node is gone, and one of the others cannot promise.
+#[test]
+fn enough_promises_decide_after_a_while() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(4, 3);
+    world.nodes[2].disk.is_full.store(true, Ordering::SeqCst);
+    world.nodes[0].is_paused = true;
+    world.wait(30);
+    for vbid in vbids() {
+        assert!(world.log_of(vbid).is_some(), "{vbid} waits for one copy of four");
+    }
+}
+
+// With one replica nothing else decides: the operator hears of it.
+#[test]
+fn a_replica_that_cannot_promise_is_named() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(2, 1);
+    world.nodes[1].disk.is_full.store(true, Ordering::SeqCst);
+    world.nodes[0].is_paused = true;
+    world.request_failover("n0");
+    world.wait(16);
+    let refused = world.failover().and_then(|request| request.refused).expect("an answer");
+    assert!(refused.contains("n1"), "{refused}");
+    // Once it can, the failover happens by itself.
+    world.nodes[1].disk.is_full.store(false, Ordering::SeqCst);
+    world.clear_failover();
+    world.wait(40);
+    for vbid in vbids() {
+        assert!(world.log_of(vbid).is_some(), "{vbid}");
+    }
+}
+
+// The node with the active copies dies before any copy has followed it.
+#[test]
+fn a_new_vbucket_survives_its_first_active() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::new(1, 3, 2);
+    (1..3).for_each(|follower| world.cut_link(0, follower));
+    let is_served = |world: &World| vbids().all(|vbid| world.log_of(vbid).is_some());
+    (0..16).for_each(|_| {
+        if !is_served(&world) {
+            world.rounds(1)
+        }
+    });
+    let mine = world.active_on("n0");
+    assert!(!mine.is_empty() && is_served(&world), "{:?}", world.records());
+    assert!(world.records().values().all(|record| record.members.len() == 3));
+    world.nodes[0].is_paused = true;
+    world.wait(30);
+    for vbid in mine {
+        assert!(world.log_of(vbid).is_some(), "{vbid} waits for a copy that had nothing");
+    }
+}
