@@ -10,7 +10,7 @@ use oribi_types::{Datatype, DocKey, Timestamp};
 use crate::item::{Item, ItemFields, ItemRef, NewItem};
 
 impl Item {
-    /// The value without extended attributes: what a client knows as the document, compressed if
+    /// The value without extended attributes: the client's document, compressed if
     /// [`Item::is_compressed`].
     #[inline]
     pub fn body(&self) -> &[u8] {
@@ -62,7 +62,7 @@ pub(crate) fn tombstone(key: DocKey<'_>, now: Timestamp) -> NewItem {
 }
 
 /// The tombstone of a version, with the system's attributes if it has such. Those of an evicted
-/// version are not at hand and are lost; who can fetch it first does.
+/// version are not in memory and are lost; a caller that can fetch them does so first.
 pub(crate) fn tombstone_of(item: &ItemRef, now: Timestamp) -> NewItem {
     successor_of(item, ItemFields { deleted: true, expiry: now.unix_s(), ..Default::default() })
 }

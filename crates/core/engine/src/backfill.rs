@@ -2,13 +2,13 @@
 //!
 //! Owns: the queue of streams that wait, and one step of serving them. All streams that wait for
 //! one vbucket share one scan of the store ([`scan`]): it copies each record once, into chunks that
-//! every stream gets by reference ([`chunk`]), into an inbox with a bound ([`inbox`]). A scan shows
-//! the vbucket at one moment, so what it shows is one snapshot. It waits for a slow stream as long
-//! as that one makes progress. A stream that stalls is left behind: it loses what it has not read
-//! yet, and asks again from where it stopped when its reader comes back. So a reader that stalls
-//! holds no memory, no scan and no other reader. How long a scan waits ([`patience`]) depends on
-//! whether others wait for it: streams of a reader that itself stalls do not count as such, because
-//! nothing that they got would be read.
+//! every stream gets by reference ([`chunk`]), into an inbox with a bound ([`inbox`]). A scan reads
+//! the vbucket at one moment, so its records are one snapshot. It waits for a slow stream while
+//! that stream makes progress. It drops a stalled stream: the stream loses its unread records, and
+//! requests another scan from its position when its reader continues. So a reader that stalls holds
+//! no memory, no scan and no other reader. How long a scan waits ([`patience`]) depends on whether
+//! others wait for it: streams of a reader that itself stalls do not count as such, because nothing
+//! that they got would be read.
 //!
 //! Errors of the store: the streams of the scan ask again, and a stream that has failed
 //! [`FAILURES_MAX`] times in a row ends. Above the backfill threshold of memory no scan begins.
@@ -59,7 +59,7 @@ pub struct BackfillPause {
     pub has_waiters: bool,
 }
 
-/// Waits a little; false: the streams that hold up the scan are left behind.
+/// Waits a little; false: the scan drops the streams that hold it up.
 pub type BackfillPace<'a> = &'a dyn Fn(BackfillPause) -> bool;
 
 /// Result of one step.
@@ -85,7 +85,7 @@ pub struct BackfillStats {
     pub streams: u64,
     /// Records that were copied, once for all streams of a scan.
     pub records: u64,
-    /// Times that a stream was left behind because it stood still.
+    /// Times that a scan dropped a stalled stream.
     pub left_behind: u64,
     /// Scans that the store failed.
     pub failures: u64,
@@ -158,7 +158,7 @@ impl Backfiller {
         self.reader_memory.get().cloned()
     }
 
-    /// Queues a stream that wants what the vbucket has after `start`.
+    /// Queues a stream for the vbucket's changes after `start`.
     pub(crate) fn ask(
         &self,
         (vbid, incarnation): (Vbid, u64),

@@ -4,16 +4,15 @@
 //! disk has several reads at a time. A fetch answers no request itself: it brings the document into
 //! memory, and the operation runs again. A document that is in memory by then is not read.
 //!
-//! **What is read and not yet counted** is bounded. A step takes as many keys as their values are
-//! expected to fill a MiB, and leaves the rest to the next step when they have. It evicts first
-//! when memory is above the quota. A large document is put aside when a step meets one. It is read
-//! by its own step, of which one at a time is at work in the whole process; small ones do not wait
-//! for it.
+//! **Bytes read and not yet counted** are bounded. A step takes as many keys as are expected to
+//! fill a MiB; once they do, the next step reads the rest. It evicts first when memory is above the
+//! quota. A step defers a large document, which is read by its own step, of which one at a time is
+//! at work in the whole process; small ones do not wait for it.
 //!
-//! The queue bounds the number of waiting operations; beyond it a step fails the rest, which tells
-//! clients to retry. When the store is away, all waiters give up together, also those of other
-//! batches: they have waited along with the one that found it out. Asking for one document after
-//! the other would take as many times as long.
+//! The queue bounds the number of waiting operations; beyond it a step fails the rest, and their
+//! clients retry. When the store is away, all waiters fail together, also those of other batches:
+//! they have waited as long as the batch that found the failure. Fetching one document after the
+//! other would wait once for each.
 
 mod queue;
 
@@ -56,7 +55,7 @@ static LARGE_READ: Mutex<()> = Mutex::new(());
 #[derive(Default)]
 pub(crate) struct Fetcher {
     queue: FetchQueue,
-    /// The store was told to end its waits.
+    /// The store has been asked to end its waits.
     is_ending: AtomicBool,
 }
 
@@ -149,9 +148,9 @@ impl Fetcher {
         self.queue.add_stats(stats);
     }
 
-    /// Reads a batch of fetches and tells their waiters; a further one when all documents of it are
-    /// large and are read later. Returns how many it told: 0 when there is nothing to read. `pager`
-    /// makes space for the batch.
+    /// Reads a batch of fetches and notifies their waiters; reads a further batch when all its
+    /// documents are large and deferred. Returns the number of notified waiters: 0 when the queue
+    /// is empty. `pager` makes space for the batch.
     pub(crate) fn step(&self, core: &Core, pager: &ItemPager, clock: StepClock<'_>) -> usize {
         loop {
             let (batch, turned_away) = self.queue.take();
@@ -162,7 +161,7 @@ impl Fetcher {
             if batch.wanted.is_empty() {
                 return turned_away;
             }
-            // Another step takes what is left in the queue, also while this one makes space.
+            // Another step takes the rest of the queue, also while this one makes space.
             let told = core.tasks().run(Task::Fetcher, clock, || {
                 free_memory(core, pager, clock);
                 self.fetch_batch(core, batch, clock)

@@ -55,7 +55,7 @@
 //! 11. Class and number of free blocks in a slab's entry are atomics. They are written like the
 //!     rest of the entry, but also read where the chunk is known to be mapped: under the pool's
 //!     lock, or by the round that has chosen it. A chunk that a round has chosen stays mapped until
-//!     the round lets go of it.
+//!     the round releases it.
 
 use std::ptr::NonNull;
 

@@ -234,7 +234,7 @@ impl Bucket {
 
     /// A block for a value of `value_bytes` that is still being received; `request.value` is
     /// ignored. `None` when the request would be refused: no memory is taken then, and
-    /// [`VBucket::store`] tells the caller why.
+    /// [`VBucket::store`] returns the reason.
     pub fn begin_store(
         &self,
         key: DocKey<'_>,

@@ -10,9 +10,9 @@
 //! deduplicated. The others are closed: they never change, so a read hands out references to them
 //! and a removal takes references out of the list, both in a time that does not depend on how much
 //! is in them. A read closes the open checkpoint first. Whole checkpoints are the unit of a read: a
-//! cut at a checkpoint's end leaves no key whose older version was taken out in favour of one
-//! behind the cut. A flusher coalesces the checkpoints of one read ([`run`]). Streams have a second
-//! way to read ([`streaming`]), which leaves the open checkpoint open while they keep up.
+//! cut at a checkpoint's end leaves no key whose older version was removed in favour of one after
+//! the cut. A flusher coalesces the checkpoints of one read ([`run`]). Streams have a second way to
+//! read ([`streaming`]), which leaves the open checkpoint open while they keep up.
 //!
 //! A replica is given its seqnos ([`replicated`]), which have gaps.
 //!
@@ -31,7 +31,8 @@
 //!    stop in front of it.
 //!
 //! The caller holds the vbucket's queue lock. Items to be freed are handed back to the caller, who
-//! drops them after the lock is released. It knows neither the hash table nor the store.
+//! drops them after the lock is released. The queue depends on neither the hash table nor the
+//! store.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -135,8 +136,8 @@ pub struct CheckpointManager {
     pending: usize,
     /// Of a replica that has received a part of a snapshot.
     incomplete: Option<IncompleteSnapshot>,
-    /// Bytes that were reported to the bucket, and bytes of the open checkpoint at which it is told
-    /// again.
+    /// Bytes that were reported to the bucket, and bytes of the open checkpoint at which the queue
+    /// reports again.
     reported_bytes: usize,
     report_from: usize,
 }
@@ -264,8 +265,7 @@ impl CheckpointManager {
     }
 
     /// Assigns seqno and CAS to `new` and queues it, if there is a cursor to read it. `previous` is
-    /// the version of the same key that the hash table holds (a tombstone counts) and lets go of
-    /// now.
+    /// the version of the same key that the hash table held (a tombstone counts) and releases now.
     pub fn enqueue(
         &mut self,
         new: NewItem,
@@ -288,8 +288,7 @@ impl CheckpointManager {
         given: Option<Cas>,
         now: Timestamp,
     ) -> EnqueueResult {
-        // Checkpoints that a dropped cursor left behind keep the ranges contiguous until they are
-        // expelled.
+        // Checkpoints of a dropped cursor keep the ranges contiguous until they are expelled.
         let is_queued = !self.cursors.is_empty() || !self.is_empty();
         if is_queued {
             self.close_if_full();
@@ -426,7 +425,7 @@ impl CheckpointManager {
         self.closed.front().map_or(self.closed_sums, |closed| closed.sums_before)
     }
 
-    /// Sums over what is in the queue.
+    /// Sums over the queue.
     fn queued(&self) -> Sums {
         let gone = self.sums_gone();
         debug_assert!(gone.items <= self.closed_sums.items, "a checkpoint leaves once");

@@ -13,7 +13,7 @@ use crate::flusher_signal::FlusherSignal;
 use crate::memory::CheckpointPressure;
 use crate::vbucket::VBucket;
 
-/// An open checkpoint is worth closing if it has this share of the bytes to free.
+/// Recovery closes an open checkpoint if it has this share of the bytes to free.
 const BIG_CHECKPOINT_DIVISOR: usize = 64;
 const _: () = assert!(BIG_CHECKPOINT_DIVISOR > 0);
 

@@ -151,7 +151,7 @@ struct CompactionRound {
 
 struct State {
     running: Option<CompactionRound>,
-    /// Rounds without gain, or without a chunk that is worth it, since the last one that gained.
+    /// Rounds that freed no chunk, or found none to move, since the last one that freed some.
     failures: u32,
     ended: Timestamp,
     last_round: Duration,

@@ -4,9 +4,9 @@
 //! continue ([`open`], [`rollback`]), what it sees ([`filter`]), and the stream itself. A stream
 //! reads recent mutations from the vbucket's queue ([`memory`]) and everything older from a
 //! backfill ([`backfilling`]), one change at a time or in runs ([`run`]). Its cursor enters the
-//! queue first and the backfill follows, so nothing lies between them; what both have is sent once,
-//! because the stream knows what it has read. When memory recovery takes the cursor away, the
-//! stream goes back to a backfill by itself.
+//! queue first and the backfill follows, so nothing lies between them; changes that both have are
+//! sent once, because the stream tracks its position. When memory recovery takes the cursor away,
+//! the stream goes back to a backfill by itself.
 //!
 //! Invariants: seqnos ascend and lie inside the last marker; a key occurs at most once in a
 //! snapshot; at the end of a snapshot the reader has the exact state of its collections; a stream
@@ -204,7 +204,7 @@ impl VbucketDcpStream {
         })
     }
 
-    /// Lets go of what was sent. [`VbucketDcpStream::last_change`] may be gone afterwards.
+    /// Releases sent changes. [`VbucketDcpStream::last_change`] may be gone afterwards.
     pub fn release_sent(&mut self) {
         if let StreamSource::Backfill(reading) = &mut self.source {
             reading.release_passed();
@@ -216,8 +216,8 @@ impl VbucketDcpStream {
         matches!(&self.source, StreamSource::Backfill(reading) if reading.holds_granted())
     }
 
-    /// Gives up the rest of a backfill that holds memory of the process's budget, for a reader that
-    /// does not take it. The stream asks for a backfill again at its next step.
+    /// Drops the rest of a backfill that holds memory of the process's budget while its reader
+    /// stalls. The stream requests another backfill at its next step.
     pub fn give_up_granted(&mut self) {
         if let StreamSource::Backfill(reading) = &mut self.source
             && reading.holds_granted()
@@ -309,7 +309,8 @@ impl VbucketDcpStream {
         }
     }
 
-    /// Takes a place in the queue behind what was read, and a backfill if something has left it.
+    /// Registers a cursor after the stream's position, and requests a backfill for changes that
+    /// have left the queue.
     fn register(&mut self) {
         debug_assert!(self.cursor.is_none(), "a stream has one cursor");
         let name = format!("stream {:x}", self.waker.token());
@@ -330,7 +331,7 @@ impl VbucketDcpStream {
         }
     }
 
-    /// Changes where it reads, and gives back what it has copied of the queue.
+    /// Changes the source of the stream, and releases its copies of the queue.
     fn set_source(&mut self, source: StreamSource) {
         let before = std::mem::replace(&mut self.source, source);
         if let StreamSource::Memory(Some(batch)) = before {
@@ -352,7 +353,7 @@ impl VbucketDcpStream {
         is_inside && is_in_store
     }
 
-    /// True while the vbucket serves what it had when the stream was opened.
+    /// True while the vbucket serves the history that it had when the stream was opened.
     fn is_current(&self) -> bool {
         let vbucket = self.vbucket();
         vbucket.is_serving() && vbucket.incarnation() == self.opening.incarnation

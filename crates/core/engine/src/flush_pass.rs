@@ -3,8 +3,8 @@
 //! Owns: their order. A queue may be more than one commit should hold, so a pass takes several
 //! steps. It visits each vbucket once, with everything queued there by then. Later writes wait for
 //! the next pass, so of many writes of a document only the last reaches the store. If a pass picked
-//! them up, it would never end under load. A vbucket that had more than a step takes is visited
-//! again, behind the others, so none waits behind a busy one for ever.
+//! them up, it would never end under load. A vbucket with more than one step's work is visited
+//! again after the others, so a busy vbucket does not starve them.
 //!
 //! Invariant: while a pass is under way, a dirty vbucket is in it, or became dirty after its visit
 //! and has set the flusher's signal.
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(crate) struct FlushPass {
     left: VecDeque<usize>,
-    /// Where the next pass begins: behind the last visit, so that a pass that is cut short favours
+    /// Where the next pass begins: after the last visit, so that a pass that is cut short favours
     /// no vbucket.
     next: usize,
 }
@@ -41,7 +41,7 @@ impl FlushPass {
         self.left.push_back(position);
     }
 
-    /// Forgets what is left: the next step begins a new pass. True when something was.
+    /// Abandons the pass: the next step begins a new one. True when vbuckets were left.
     pub fn give_up(&mut self) -> bool {
         let was_under_way = !self.is_over();
         self.left.clear();

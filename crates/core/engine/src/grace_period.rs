@@ -6,11 +6,11 @@
 //! period*, when every read section that was open at that time has ended. The technique is known as
 //! quiescent-state-based reclamation; McKenney and Walpole, "What is RCU, fundamentally?".
 //!
-//! Owns: the read sections of all threads ([`slot`]) and what each thread has retired. A section
+//! Owns: the read sections of all threads ([`slot`]) and each thread's retired memory. A section
 //! costs its thread two stores to its own line and one fence, however many reads it covers. A
 //! worker opens one for each turn of a connection. Retired memory stays with the thread that
 //! retired it. The thread looks whether grace periods are over when its section ends, when much
-//! waits, and when it gives back what it keeps; a thread that ends leaves the rest to the others.
+//! waits, and when it returns its cached blocks; a thread that ends leaves the rest to the others.
 //!
 //! Sections are short and never blocked: what is retired while one is open takes memory until it
 //! ends.
@@ -58,7 +58,7 @@ thread_local! {
 static ORPHANS: Mutex<RetireList> = Mutex::new(RetireList::new());
 static HAS_ORPHANS: AtomicBool = AtomicBool::new(false);
 
-/// While there is one, what this thread finds without a lock stays as it is.
+/// While a section is open, items that this thread finds without a lock do not change.
 pub struct ReadSection {
     /// A section belongs to its thread.
     _thread: PhantomData<*const ()>,
@@ -95,8 +95,7 @@ pub(crate) unsafe fn retire(retired: RetiredBlock) {
     }
 }
 
-/// Frees what this thread has retired, and what others left behind, as far as grace periods are
-/// over.
+/// Frees the memory whose grace period is over: this thread's, and that of threads that have ended.
 pub(crate) fn settle() {
     // A thread whose state is gone keeps nothing.
     let _ = LOCAL.try_with(Local::settle);

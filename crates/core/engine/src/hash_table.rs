@@ -117,8 +117,8 @@ impl HashTable {
     }
 
     /// Shows `view`, always the same one, where the groups are now. The caller does so before it
-    /// lets go of the lock under which it has changed the table, before it drops memory of the
-    /// table, and between two inserts.
+    /// releases the lock under which it has changed the table, before it drops memory of the table,
+    /// and between two inserts.
     #[inline]
     pub(crate) fn show_to(&mut self, view: &GroupView) {
         if !self.is_shown {

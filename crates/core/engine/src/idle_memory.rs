@@ -2,9 +2,9 @@
 //!
 //! Owns: when a period of the arena's kept blocks ends (`block_arena/kept_blocks.rs`), for the
 //! whole process, because all buckets share one arena. Every pager calls [`step`]; the first that
-//! comes after the end of a period ends it. A burst's memory is back after two periods, and memory
-//! that is used again within one stays. What is given back at once is bounded, so that a pager is
-//! soon at its other work.
+//! comes after the end of a period ends it. A burst's memory returns to the system after two
+//! periods, and memory that is used again within one stays. The amount returned at once is bounded,
+//! so that a pager soon continues its other work.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 
 use crate::block_arena;
 
-/// Long enough that a client's pause does not cost its memory, short enough that an operator who
-/// looks after a burst sees it gone. jemalloc's default is as long.
+/// Long enough that a client's pause does not cost its memory, short enough that the process soon
+/// shrinks after a burst. jemalloc's default is as long.
 const PERIOD: Duration = Duration::from_secs(10);
 /// Bytes given back in one step: some milliseconds of unmapping.
 const STEP_BYTES_MAX: usize = 64 << 20;
@@ -39,7 +39,7 @@ impl Periods {
     }
 }
 
-/// Ends the period if it is time, and gives back some of what was not used. True when more waits.
+/// Ends the period if it is due, and returns some of the unused memory. True when more remains.
 pub(crate) fn step(now: Timestamp) -> bool {
     let Some(mut periods) = PERIODS.try_lock() else { return false };
     if periods.ends(now) {

@@ -8,7 +8,7 @@
 //! summed up likewise, for the checkpoint quota: it holds while a flusher's thread is in a commit
 //! that does not end.
 //!
-//! Callers: vbuckets report, operations ask what is refused, pager and fetchers read the
+//! Callers: vbuckets report, operations check whether to refuse, pager and fetchers read the
 //! watermarks.
 
 mod checkpoint_quota;
@@ -54,7 +54,7 @@ const HOT_FREQUENCY: u32 = 4;
 const BACKFILL_PERCENT: u8 = 96;
 
 /// Memory limit of the store of a bucket that evicts whole documents, in addition to the quota: a
-/// part of it, and 16 MiB in any case. What it needs beyond that, documents have less, down to a
+/// part of it, and 16 MiB in any case. A larger store takes memory from the documents, down to a
 /// part of the quota.
 const STORE_FREE_PART: u64 = 32;
 const STORE_FREE_BYTES: u64 = 16 << 20;

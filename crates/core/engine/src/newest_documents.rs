@@ -2,7 +2,7 @@
 //!
 //! Owns: the CAS from which on documents are spared. An eviction from a cache loses the document,
 //! and the pager's hand meets documents in the order of their hashes. Without this the hand would
-//! evict what was stored a moment ago.
+//! evict documents that were stored a moment ago.
 //!
 //! The CAS of a write is its time. The hand notes the CAS of the documents that it spares, and from
 //! time to time moves the limit so that the newer half of all documents is spared. Each whole round

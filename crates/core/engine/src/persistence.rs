@@ -1,8 +1,9 @@
 //! Waiters for durability.
 //!
 //! Owns: the list of waiters of one vbucket. A waiter is registered with the seqno of its write and
-//! is told exactly once: when the persisted seqno has reached it, or when a commit failed. The
-//! engine does not know its waiters: it calls a [`PersistenceSink`] with the caller's own token.
+//! is notified exactly once: when the persisted seqno has reached it, or when a commit failed. The
+//! engine does not depend on the waiters' type: it calls a [`PersistenceSink`] with the caller's
+//! own token.
 
 use std::sync::Arc;
 
@@ -54,17 +55,17 @@ impl Waiters {
         outcome
     }
 
-    /// Tells every waiter for `end` or less.
+    /// Notifies every waiter for `end` or less.
     pub(crate) fn persisted(&self, end: Seqno) {
         self.finish(|waiter| waiter.seqno <= end, PersistOutcome::Persisted);
     }
 
-    /// Tells every waiter that the store failed.
+    /// Notifies every waiter that the store failed.
     pub(crate) fn fail_all(&self) {
         self.finish(|_| true, PersistOutcome::Failed);
     }
 
-    /// Tells the waiters for exactly these seqnos, which ascend, how each ended.
+    /// Notifies the waiters for exactly these ascending seqnos of each outcome.
     pub(crate) fn decided(&self, outcomes: &[(Seqno, PersistOutcome)]) {
         debug_assert!(
             outcomes.is_sorted_by_key(|(at, _)| *at),

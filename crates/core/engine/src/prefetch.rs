@@ -11,7 +11,7 @@
 //!
 //! A prefetch decides nothing: a wrong hint costs one cache line. The address of a group is read
 //! without the table's lock and may be stale. Called by the server's connections, by warmup, and by
-//! change streams, which know what they send next. The instruction itself is in `oribi-storage`,
-//! which looks ahead as well.
+//! DCP streams, which already have their next changes. The instruction itself is in
+//! `oribi-storage`, which looks ahead as well.
 
 pub(crate) use oribi_storage::prefetch::{load_line, load_line_to_write, load_lines};

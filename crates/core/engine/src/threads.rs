@@ -1,11 +1,11 @@
 //! The threads of a bucket: flushers, a pager, fetchers, a purger, backfillers, and loaders while
 //! it warms up.
 //!
-//! Owns: when steps run. What a step does is told in the file of its work, [`crate::flusher`] and
-//! others. A flusher sleeps until there is something to write. Then it lets writes gather for the
-//! flush interval, unless an operation waits for durability. After a failed step it backs off and
-//! tries again. This driver is the one place of the engine that reads a clock; it hands the
-//! readings to the steps.
+//! Owns: when steps run. [`crate::flusher`] and other files describe the steps themselves. A
+//! flusher sleeps until there is something to write. Then it lets writes gather for the flush
+//! interval, unless an operation waits for durability. After a failed step it backs off and tries
+//! again. This driver is the one place of the engine that reads a clock; it hands the readings to
+//! the steps.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const PAGER_STUCK: Duration = Duration::from_millis(10);
 const _: () = assert!(PAGER_STUCK.as_millis() < PAGER_IDLE.as_millis());
 /// How often the purger checks whether it is time.
 const PURGER_IDLE: Duration = Duration::from_secs(10);
-/// Failed commits in a row after which a stopping bucket gives up.
+/// Failed commits in a row after which a stopping bucket returns the error.
 const STOP_TRIES: u32 = 3;
 /// Time between two lines about the progress of warmup.
 const WARMUP_REPORT: Duration = Duration::from_secs(1);
@@ -51,14 +51,14 @@ const LOADER_IDLE: Duration = Duration::from_secs(1);
 const LOADER_RETRY: Duration = Duration::from_millis(500);
 const _: () = assert!(!LOADER_RETRY.is_zero() && STOP_TRIES > 0);
 
-/// Threads that read evicted documents: a disk serves some reads at a time as fast as one, and what
-/// each of them has read and not yet counted is beyond the quota.
+/// Threads that read evicted documents: a disk serves some reads at a time as fast as one, and the
+/// uncounted bytes of each are beyond the quota.
 const FETCHERS: usize = 4;
 /// Threads that serve backfills: one slow reader does not hold up all others.
 const BACKFILLERS: usize = 2;
 const _: () = assert!(FETCHERS > 0 && BACKFILLERS > 0 && LOADERS_MAX > 0);
-/// How much later than workers a backfiller runs where both want to. What it reads is sent by a
-/// worker, so it gains nothing from running before one.
+/// Niceness of backfillers relative to workers. A worker sends what a backfiller reads, so running
+/// first gains nothing.
 const BACKFILL_NICENESS: i32 = 10;
 /// How often a backfiller looks for work without being woken.
 const BACKFILL_IDLE: Duration = Duration::from_secs(1);
@@ -179,7 +179,7 @@ fn report_panic(joined: std::thread::Result<()>) {
 }
 
 /// A clock for one step: the wall clock at its beginning plus the monotonic time since, so that it
-/// tells the time of day and never goes backwards. A wall clock before 1970 counts as 1970.
+/// shows the time of day and never goes backwards. A wall clock before 1970 counts as 1970.
 fn step_clock() -> impl Fn() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let begun = Instant::now();
@@ -262,7 +262,7 @@ fn run_flusher(
     }
 }
 
-/// Sleeps until there is work, then until it is worth a commit.
+/// Sleeps until there is work, then until the work is enough for a commit.
 fn wait_for_work(bucket: &Bucket, group: usize, stop: &AtomicBool) {
     let signal = &bucket.core().signals().all()[group];
     while !signal.is_set() && !signal.is_urgent() && !stop.load(Ordering::Acquire) {

@@ -100,7 +100,7 @@ const LOADING: u8 = 0;
 const FAILED: u8 = u8::MAX;
 /// This node has taken the vbucket over and does not serve it yet.
 const STARTING: u8 = u8::MAX - 1;
-/// Serves nothing any more, but what is queued is still flushed.
+/// Serves nothing any more; the flusher still writes its queue.
 const RETIRING: u8 = u8::MAX - 2;
 /// The documents of a replica are still being loaded.
 const REPLICA_LOADING: u8 = u8::MAX - 3;
@@ -159,7 +159,7 @@ const _: () =
     assert!(align_of::<CheckpointManager>() + CheckpointManager::ENQUEUED_BYTES <= LINE_BYTES);
 
 impl VBucket {
-    /// A vbucket as the store knows it. With `loading` it answers "try again" until
+    /// A vbucket in its stored state. With `loading` it answers "try again" until
     /// [`VBucket::finish_loading`].
     pub(crate) fn new(
         id: Vbid,

@@ -5,15 +5,16 @@
 //! is released by an instruction that waits for all stores before it, so the writer would wait for
 //! those lines although it needs nothing of them. Here the stores drain while the writer continues.
 //!
-//! The price: who releases looks for sleepers before its store is visible, so it can miss a thread
-//! that falls asleep at that moment. A thread therefore sleeps for [`SLEEP_MAX`] at most, and then
-//! looks again. Apart from that the lock is like that of `parking_lot`: a waiter spins, looking
-//! less and less often, then sleeps, and is given the lock from time to time if others overtake it.
-//! To look more often takes the line from the holder: one hot key that is written gets slower.
+//! The price: the releasing thread checks for sleepers before its store is visible, so it can miss
+//! a thread that falls asleep at that moment. A thread therefore sleeps for [`SLEEP_MAX`] at most,
+//! and then looks again. Apart from that the lock is like that of `parking_lot`: a waiter spins,
+//! looking less and less often, then sleeps, and is given the lock from time to time if others
+//! overtake it. To look more often takes the line from the holder: one hot key that is written gets
+//! slower.
 //!
 //! Unsafe invariants, cited below by number:
-//! 1. `is_held` is true from the moment a thread takes the lock to the moment it lets go of it;
-//!    only a compare-exchange from false, or a hand-over, makes a thread the holder.
+//! 1. `is_held` is true from the moment a thread takes the lock to the moment it releases it; only
+//!    a compare-exchange from false, or a hand-over, makes a thread the holder.
 //! 2. Nothing is called under the parking lot's own locks that parks or panics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,9 +26,9 @@ use parking_lot_core::{DEFAULT_PARK_TOKEN, ParkResult, SpinWait, UnparkResult, U
 /// Longest sleep before a thread looks again.
 const SLEEP_MAX: Duration = Duration::from_micros(200);
 
-/// The one who wakes up may try to take the lock; others may as well.
+/// The woken thread may try to take the lock; other threads may as well.
 const RELEASED: UnparkToken = UnparkToken(0);
-/// The one who wakes up has the lock.
+/// The woken thread has the lock.
 const HANDED_OVER: UnparkToken = UnparkToken(1);
 
 /// The protected state, and the lock before it.

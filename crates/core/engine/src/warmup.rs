@@ -242,8 +242,7 @@ impl Warmup {
     fn part_failed(&self, core: &Core, whole: Option<(&VBucket, u64)>) {
         match whole {
             Some((vbucket, _)) if core.store().shared().is_some() => {
-                // The cluster behind the store may be back in a moment, and no other node serves
-                // the vbucket.
+                // The store's cluster may recover soon, and no other node serves the vbucket.
                 self.work.lock().parts.push_back(LoadPart::vbucket(vbucket.id()));
             }
             Some((vbucket, incarnation)) => {

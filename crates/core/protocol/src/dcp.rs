@@ -1,4 +1,4 @@
-//! The Database Change Protocol: layouts of what a consumer asks and of what a producer sends.
+//! The Database Change Protocol: layouts of a consumer's requests and a producer's messages.
 //!
 //! | File | Owns |
 //! |---|---|

@@ -341,7 +341,7 @@ opcodes! {
     GetAdjustedTime = 0xc2,
     /// Reads a path of a JSON document.
     SubdocGet = 0xc5,
-    /// Asks whether a path is there.
+    /// Checks whether a path exists.
     SubdocExists = 0xc6,
     /// Adds an object member.
     SubdocDictAdd = 0xc7,
@@ -357,7 +357,7 @@ opcodes! {
     SubdocArrayPushFirst = 0xcc,
     /// Adds inside an array.
     SubdocArrayInsert = 0xcd,
-    /// Adds to an array what is not in it.
+    /// Adds a value to an array that does not contain it.
     SubdocArrayAddUnique = 0xce,
     /// Adds to a number at a path.
     SubdocCounter = 0xcf,
@@ -401,7 +401,7 @@ opcodes! {
     RbacRefresh = 0xf7,
     /// Offers to authenticate external users.
     AuthProvider = 0xf8,
-    /// Gives up one of the connection's rights.
+    /// Drops one of the connection's privileges.
     DropPrivilege = 0xfb,
     /// Moves the clock, in tests.
     AdjustTimeofday = 0xfc,

@@ -109,7 +109,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes what is at the beginning of `bytes`.
+    /// Decodes the request at the beginning of `bytes`.
     #[inline]
     pub fn decode<'a>(&mut self, bytes: &'a [u8]) -> DecodedCommand<'a> {
         match self.0 {

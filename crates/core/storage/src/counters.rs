@@ -1,4 +1,4 @@
-//! Counts of what a store did since it was opened.
+//! Counts of a store's operations since it was opened.
 //!
 //! Owns: the counters of [`StoreStats`], one relaxed addition per batch, read or scan and none
 //! per record. Called by the stores, in this crate and in others; sizes on disk are theirs to fill

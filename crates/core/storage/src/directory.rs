@@ -1,5 +1,5 @@
-//! The directory of a store: whose it is, whether it is complete, how many logs it has, and who has
-//! it open.
+//! The directory of a store: its owner, whether it is complete, its number of logs, and the process
+//! that has it open.
 //!
 //! Owns: the marker file `oribi-store`, and the names of the logs' subdirectories. The marker is
 //! written before a store makes its first file and says `new`; once the store's files are complete
@@ -295,7 +295,7 @@ fn sync_parent(path: &Path) -> Result<(), StoreError> {
     synced.map_err(|error| io_error(&error))
 }
 
-/// Removes what an unfinished creation left. Only names that the store uses are touched.
+/// Removes the files of an unfinished creation. Only names that the store uses are touched.
 fn remove_remains(path: &Path, kind: &StoreKind) -> Result<(), StoreError> {
     let entries = fs::read_dir(path).map_err(|error| io_error(&error))?;
     for entry in entries {

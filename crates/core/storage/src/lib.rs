@@ -4,7 +4,7 @@
 //! conformance suite that every backend passes. Invariants: the trait is called per batch, never
 //! per operation; a store is only ever handed borrowed bytes and never sees an engine type; an
 //! error from `commit` means that none of its batches may be treated as durable. Callers: the
-//! engine's flusher, warmup and background fetch. It knows nothing of clients.
+//! engine's flusher, warmup and background fetch. It does not depend on clients.
 
 pub mod conformance;
 mod counters;

@@ -26,14 +26,13 @@
 //! 1. A commit appends. Its frame counts as a whole or not at all, and the index learns of it after
 //!    the sync. So the index always points at the last version that is certain to be on disk.
 //! 2. Compaction appends copies of versions, each only if the index points at the original at that
-//!    moment, under the lock under which commits are written. So a copy is behind every other
-//!    version of its key, and becomes the last one. All other versions that are dropped with the
-//!    segment were superseded by one that is the last or was itself superseded; the last one stays.
+//!    moment, under the lock under which commits are written. So a copy follows every other version
+//!    of its key, and becomes the last one. All other versions that are dropped with the segment
+//!    were superseded by one that is the last or was itself superseded; the last one stays.
 //! 3. A segment is removed after its copies, and then a note of the removal, are durable. The index
 //!    points at a copy only once that is durable, so a failed write takes no copy away from it.
-//!    After an earlier crash the originals are there (and perhaps the copies, which say the same
-//!    and are behind them). After a later crash the note says that a leftover file is not to be
-//!    read.
+//!    After an earlier crash the originals are there (and perhaps the copies, which are equal and
+//!    follow them). After a later crash the note says that a leftover file is not to be read.
 //! 4. A tombstone is a version like any other: it is moved, never dropped, because older versions
 //!    may lie in other segments. When tombstones are purged, a bound says so; they are no longer
 //!    shown, but the index still points at them and compaction still moves them (marked, so that

@@ -129,7 +129,7 @@ impl MemoryStore {
         MemoryStore { groups, ..MemoryStore::default() }
     }
 
-    /// Opens what an earlier store left on the medium.
+    /// Opens the data of an earlier store on the medium.
     pub fn on(medium: Arc<MemoryMedium>) -> MemoryStore {
         MemoryStore { medium, ..MemoryStore::default() }
     }
@@ -139,7 +139,7 @@ impl MemoryStore {
         Arc::clone(&self.medium)
     }
 
-    /// The vbucket as it is now; later commits do not change what was returned.
+    /// The vbucket as it is now; later commits do not change the returned state.
     fn vbucket(&self, vbid: Vbid) -> Arc<VbucketData> {
         self.medium.data.lock().vbuckets.get(&vbid).cloned().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! A store that takes every commit and keeps nothing, for measuring what is above it.
+//! A store that takes every commit and keeps nothing, for measuring the layers above it.
 //!
 //! Invariants: no key is ever found in it, so a bench may ask for new keys only; it allocates
 //! nothing. Callers: benches and tests of the engine, with the feature `testing`.

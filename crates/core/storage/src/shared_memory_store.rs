@@ -1,9 +1,9 @@
 //! A store in memory that several owners open at once, for tests of several nodes.
 //!
-//! Owns: the epoch that tells owners apart. A [`SharedMemoryStore`] stands for one process; the
+//! Owns: the epoch that distinguishes owners. A [`SharedMemoryStore`] stands for one process; the
 //! [`SharedMedium`] outlives and connects them. A take-over raises the medium's epoch. A write with
-//! an older epoch asks its own process whether it still owns the vbuckets: if so it continues in
-//! the new epoch, otherwise it fails as a whole. Stores behave like this when each write names the
+//! an older epoch checks whether its own process still owns the vbuckets: if so it continues in the
+//! new epoch, otherwise it fails as a whole. Stores behave like this when each write names the
 //! fence. Invariant: epoch, check and write are one step under one lock, so no write of an earlier
 //! owner follows a take-over. It does not bound its memory.
 

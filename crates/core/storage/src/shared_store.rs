@@ -39,7 +39,7 @@ pub trait SharedStore: Send + Sync {
     ) -> Result<Vec<Vbid>, StoreError>;
 
     /// Sets the source that knows which vbuckets this process owns. Without it the process owns
-    /// what it has taken over, until another process takes anything over.
+    /// the vbuckets that it has taken over, until another process takes any over.
     fn set_ownership(&self, ownership: Arc<dyn Ownership>);
 
     /// An id of the shared data: the same for all processes and for as long as the data exists.

@@ -234,7 +234,7 @@ pub(crate) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("the range has N bytes")
 }
 
-/// Names what is wrong, and which state by its first bytes.
+/// Names the fault, and the state by its first bytes.
 fn corrupt(what: &str, state: &[u8]) -> StoreError {
     let shown = &state[..state.len().min(6)];
     StoreError::Corrupt(format!("{what} is not what this version writes, state {shown:02x?}"))

@@ -1,16 +1,15 @@
 //! Why a store fails. The engine decides by the variant whether it retries.
 
-/// Why a store could not do what it was asked. Each carries text for the log.
+/// Why an operation of a store failed. Each carries text for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The operating system refused: no space, I/O error, permission.
     #[error("storage I/O: {0}")]
     Io(String),
-    /// The store behind a network does not answer, whatever it is asked. Nothing is known to be
-    /// wrong with it.
+    /// A remote store does not answer any request. No fault of its data is known.
     #[error("storage away: {0}")]
     Away(String),
-    /// Bytes on disk are not what this version wrote.
+    /// Bytes on disk differ from those that this version writes.
     #[error("storage corrupt: {0}")]
     Corrupt(String),
     /// The data belongs to something else or to an unknown format version.
@@ -20,7 +19,7 @@ pub enum StoreError {
     /// reopened.
     #[error("storage poisoned by an earlier error: {0}")]
     Poisoned(String),
-    /// Another owner has taken the data over: nothing of what was asked counts, however often it is
+    /// Another owner has taken the data over: the operation has no effect, however often it is
     /// repeated.
     #[error("storage taken over by another owner: {0}")]
     Fenced(String),

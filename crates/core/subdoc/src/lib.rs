@@ -18,7 +18,7 @@
 //! characters, however either is escaped: path `A` finds `"\u0041"`. Of equal keys the first
 //! counts. A key is inserted in the path's spelling.
 //!
-//! The engine and the server use it. It knows nothing of wire frames, items or clocks.
+//! The engine and the server use it. It does not depend on wire frames, items or clocks.
 
 #![deny(unsafe_code)]
 

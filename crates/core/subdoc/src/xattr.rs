@@ -170,8 +170,8 @@ impl<'a> XattrDraft<'a> {
         self.byte_count() > XATTR_BYTES_MAX
     }
 
-    /// Appends the block, or nothing without attributes. It tells `place` where each attribute's
-    /// value is in `out`, for later patches.
+    /// Appends the block, or nothing without attributes. Reports to `place` the offset of each
+    /// attribute's value in `out`, for later patches.
     ///
     /// # Panics
     /// When the block is 4 GiB long; callers check [`XattrDraft::is_too_large`] first.

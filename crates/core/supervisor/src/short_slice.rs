@@ -11,8 +11,9 @@
 
 #![allow(unsafe_code)]
 
-/// Gives the calling thread the shortest slices that Linux knows. Policy and niceness stay; threads
-/// of a real-time policy keep theirs. A refusal, by a sandbox for instance, changes nothing.
+/// Gives the calling thread the shortest slices that Linux supports. Policy and niceness stay;
+/// threads of a real-time policy keep theirs. A refusal, by a sandbox for instance, changes
+/// nothing.
 #[cfg(target_os = "linux")]
 pub fn take_short_slices() {
     if let Some(mut attributes) = linux::attributes()

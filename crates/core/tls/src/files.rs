@@ -1,7 +1,7 @@
 //! Certificates and keys in PEM files.
 //!
-//! Owns: reading them, and errors that say what is wrong with which file. Invariants: a file is
-//! read whole at most once per call; text around the PEM blocks is ignored, as other programs do.
+//! Owns: reading them, and errors that name the file and its fault. Invariants: a file is read
+//! whole at most once per call; text around the PEM blocks is ignored, as other programs do.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! [`client`], the configurations built from PEM files; [`certificate`], the few fields of a
 //! certificate that Oribi reads. rustls with ring does the cryptography, the protocol and the
 //! verification of chains. Callers: the server's workers and its admin HTTP, the client's
-//! connections. This crate deliberately knows nothing of sockets, frames or users: the server
+//! connections. This crate deliberately does not depend on sockets, frames or users: the server
 //! interprets the names in a certificate.
 
 #![warn(missing_docs)]

@@ -47,7 +47,7 @@ impl SealedBytes {
         self.commit(bytes.len());
     }
 
-    /// At least `bytes_min` bytes of space behind what is pending, initialised.
+    /// At least `bytes_min` bytes of space after the pending bytes, initialised.
     pub(crate) fn room(&mut self, bytes_min: usize) -> &mut [u8] {
         if self.block.len() - self.tail < bytes_min {
             let block_bytes = (self.tail + bytes_min).next_power_of_two();

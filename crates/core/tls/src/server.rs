@@ -23,7 +23,7 @@ pub enum ClientCertificates {
     /// The server does not ask.
     #[default]
     Off,
-    /// The server asks; a client may have none, and a bad one ends the handshake.
+    /// The server requests one; a client may have none, and a bad one ends the handshake.
     Enable,
     /// A client without a certificate cannot connect.
     Mandatory,

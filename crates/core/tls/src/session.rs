@@ -219,8 +219,8 @@ impl Session {
         self.fulfil(SendAction::Seal(plain), out)
     }
 
-    /// Tells the peer that nothing more will be sent, and ignores further input. Best effort:
-    /// before the end of the handshake there is nothing to send.
+    /// Notifies the peer that no more data follows, and ignores further input. Best effort: before
+    /// the end of the handshake there is nothing to send.
     pub fn close(&mut self, out: &mut SealedBytes) {
         if self.failed.is_some() || self.is_handshaking() {
             return;

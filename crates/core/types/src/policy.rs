@@ -5,7 +5,7 @@
 /// Where a bucket keeps its documents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Storage {
-    /// In memory and in the store: what was flushed is there after a restart.
+    /// In memory and in the store: flushed documents survive a restart.
     #[default]
     Persistent,
     /// In memory only, like memcached: a restart begins empty. The store holds the collections.
@@ -15,10 +15,10 @@ pub enum Storage {
 /// The parts of documents that the item pager evicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EvictionPolicy {
-    /// Values of persisted documents. Keys and metadata stay, so a miss never asks the store.
+    /// Values of persisted documents. Keys and metadata stay, so a miss never reads the store.
     #[default]
     Value,
-    /// Persisted documents whole. Memory need not hold every key, and a miss may ask the store.
+    /// Persisted documents whole. Memory need not hold every key, and a miss may read the store.
     Full,
     /// Nothing: writes are refused at the quota.
     None,
@@ -61,7 +61,7 @@ pub enum CompressionMode {
     Active,
 }
 
-/// What a bucket does with cold values before they leave memory.
+/// How a bucket treats cold values before it evicts them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum MemoryTier {

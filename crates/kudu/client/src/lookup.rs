@@ -128,7 +128,8 @@ impl Table {
 }
 
 impl PointLookupBuilder {
-    /// Returns only these columns, in this order. An empty list tells only whether the row exists.
+    /// Returns only these columns, in this order. An empty list returns only whether the row
+    /// exists.
     pub fn columns<T: Into<String>>(
         mut self,
         columns: impl IntoIterator<Item = T>,
@@ -162,7 +163,7 @@ impl PointLookupBuilder {
         self
     }
 
-    /// Builds the lookup, or says what is wrong with the description.
+    /// Builds the lookup, or returns the fault of the description.
     pub fn build(self) -> Result<PointLookup, Error> {
         let mut projection = Projection::of_table(self.table.schema(), self.columns.as_deref())?;
         if !self.added.is_empty() {

@@ -3,8 +3,8 @@
 //! It owns the search for the leader, the retry of transient failures and the mapping of a master's
 //! refusals to errors. The table operations and the meta cache call it. Invariant: it repeats a
 //! call only while the failure may pass: another leader, a busy master, a lost connection, an
-//! expired token. It tells the caller whether a lost attempt may have run, because Kudu creates and
-//! deletes tables without request ids. It deliberately does not know what the requests mean.
+//! expired token. It reports to the caller whether a lost attempt may have run, because Kudu
+//! creates and deletes tables without request ids. It deliberately does not interpret the requests.
 
 mod credentials;
 mod leader;
@@ -78,7 +78,7 @@ impl Masters {
         self.call_for_outcome(method, request, call).await.result
     }
 
-    /// Like [`Masters::call`], and tells whether an attempt was lost.
+    /// Like [`Masters::call`], and reports whether an attempt was lost.
     pub(crate) async fn call_for_outcome<Q, R>(
         &self,
         method: &Method,

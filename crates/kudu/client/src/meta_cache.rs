@@ -2,8 +2,8 @@
 //!
 //! It owns the ordered tablets of every table in use, with the gaps between them. All users share
 //! the replicas inside, so they follow a leader that moves. Invariant: an entry is used no longer
-//! than the master allows. `table/tablets.rs` asks the master and fills the cache. The cache does
-//! not choose replicas.
+//! than the master allows. `table/tablets.rs` queries the master and fills the cache. The cache
+//! does not choose replicas.
 
 mod decode;
 #[cfg(any(test, feature = "harness"))]

@@ -2,10 +2,10 @@
 //!
 //! It owns the one executor of sessions, scanners and lookups. The executor chooses a replica,
 //! sends, and checks the result by the table in [`remedy`]. Then it does what the table says: it
-//! waits, moves to another replica, asks the master, or renews a token. Invariants: an attempt is
-//! bounded, so one silent server does not cost the whole deadline. A write keeps its request id
-//! over all attempts, so the server applies it once. Each attempt lays out the request again,
-//! because its token and timestamp change. The executor does not know what a request means.
+//! waits, moves to another replica, looks the tablet up again, or renews a token. Invariants: an
+//! attempt is bounded, so one silent server does not cost the whole deadline. A write keeps its
+//! request id over all attempts, so the server applies it once. Each attempt lays out the request
+//! again, because its token and timestamp change. The executor does not interpret requests.
 
 pub(crate) mod remedy;
 mod replica_picker;

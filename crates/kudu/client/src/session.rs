@@ -8,8 +8,8 @@
 //! How rows flow: [`RowWriter`] encodes into `filling`, which has buffers for each tablet. They
 //! move to the tablet's lane when the tablet has enough rows, the program flushes, or the timer
 //! fires. The lane's task writes one batch after the other. Tablets do not wait for each other; the
-//! program waits when all buffers together are full. A tablet's rows are worth a request from its
-//! share of the watermark on.
+//! program waits when all buffers together are full. A tablet's rows fill a request from its share
+//! of the watermark on.
 //!
 //! Not here: leaders, retries, tokens (the executor behind `write_target`), and transactions.
 
@@ -273,7 +273,7 @@ impl Session {
             + self.shared.writing.outstanding_bytes.load(Ordering::Acquire)
     }
 
-    /// The table's columns as the session knows them.
+    /// The session's view of the table's columns.
     pub fn schema(&self) -> &Schema {
         &self.shared.writing.layout.schema
     }

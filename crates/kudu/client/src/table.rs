@@ -83,7 +83,7 @@ impl Table {
         self.inner.num_replicas
     }
 
-    /// The user who owns the table.
+    /// The owner of the table.
     pub fn owner(&self) -> &str {
         &self.inner.owner
     }

@@ -51,7 +51,7 @@ fn session(table: &Table) -> Session {
         .buffer_bytes_max(BUFFER_BYTES_MAX)
         .spare_bytes_max(SPARE_BYTES_MAX)
         .timeout(WRITE_TIMEOUT)
-        // The failed rows decide what is sent again, so no error may be lost.
+        // The failed rows are sent again, so no error may be lost.
         .error_bytes_max(usize::MAX)
         .on_schema_change(SchemaChange::Fail);
     Session::new(table, options)

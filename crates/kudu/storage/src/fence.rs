@@ -11,9 +11,9 @@
 //! Then it reads the states. The first Write waits until every tablet is done. `take_over.rs` says
 //! which vbuckets are served before that.
 //!
-//! An owner that meets the refusal reads the new schema first and only then asks which vbuckets it
-//! still owns. The reverse order is unsafe: the owner could ask, be suspended while its lease runs
-//! out and another owner takes over, and then read that owner's schema. The engine calls this
+//! An owner that meets the refusal reads the new schema first and only then checks which vbuckets
+//! it still owns. The reverse order is unsafe: the owner could ask, be suspended while its lease
+//! runs out and another owner takes over, and then read that owner's schema. The engine calls this
 //! before it activates vbuckets, while this store has no commit in progress.
 
 use std::sync::Arc;

@@ -39,7 +39,7 @@ pub(crate) struct Patience {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attempts {
     failed: u32,
-    /// When the caller gives up; without it the caller waits for as long as Kudu is unreachable.
+    /// When the caller's wait ends; without it the caller waits for as long as Kudu is unreachable.
     limit: Option<Instant>,
 }
 
@@ -125,7 +125,7 @@ impl Patience {
         }
     }
 
-    /// Handles a transient failure: pauses, or gives up because the store is being closed or the
+    /// Handles a transient failure: pauses, or fails because the store is being closed or the
     /// caller's limit has passed.
     pub(crate) async fn pause(
         &self,
@@ -145,7 +145,7 @@ impl Patience {
         Ok(())
     }
 
-    /// Waits for a future that never gives up, at most until the limit, and logs a long wait.
+    /// Waits for a future without its own deadline, at most until the limit, and logs a long wait.
     pub(crate) async fn wait<T>(
         &self,
         what: &str,

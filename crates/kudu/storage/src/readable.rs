@@ -1,7 +1,7 @@
 //! Reads of a vbucket that is served before its earlier owner is fenced.
 //!
 //! Owns: the snapshot at which reads of such a vbucket see its documents, and the highest seqno of
-//! its state there. What an earlier owner writes later is not in the snapshot. And a tablet that is
+//! its state there. Later writes of an earlier owner are not in the snapshot. And a tablet that is
 //! about to change its schema answers at once for a time before that, but not as of now. Invariant:
 //! a record with a higher seqno than its vbucket never leaves the store, even if a new leading
 //! replica has a slower clock.

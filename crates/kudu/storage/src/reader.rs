@@ -3,10 +3,10 @@
 //! Owns: the two prepared look-ups and the number of concurrent look-ups. A document takes one
 //! look-up. A scan reads a document with more rows again, and sees all of them at one moment.
 //!
-//! Invariant: the reader asks the leading replica for the rows as of now. A replica that led until
-//! recently answers only when its successor has sent it what it missed. Reading "the latest", it
-//! would answer with stale rows. A look-up that Kudu does not answer in time is an error, because
-//! clients wait for it.
+//! Invariant: the reader reads the rows as of now from the leading replica. A replica that led
+//! until recently answers only when its successor has sent it the missed rows. Reading "the
+//! latest", it would answer with stale rows. A look-up that Kudu does not answer in time is an
+//! error, because clients wait for it.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -144,7 +144,7 @@ impl StoreState {
     }
 
     /// Reads all rows of a document at one moment. It waits for no more than the work of a few
-    /// scans, because other documents that clients ask for wait behind it.
+    /// scans, because other documents' reads wait for it.
     pub(crate) async fn get_by_scan(
         &self,
         vbid: Vbid,

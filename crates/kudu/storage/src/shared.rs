@@ -1,4 +1,4 @@
-//! State shared by the reads, writes and waits of one store: the table, and what is known of it.
+//! State shared by the reads, writes and waits of one store: the table, and its cached facts.
 //!
 //! Owns: the figures that the store requests from Kudu periodically. `writer`, `reader`, `scan`,
 //! `removal` and `fence` do the work, as methods of [`StoreState`].

@@ -1,9 +1,9 @@
-//! The store: the trait's methods, the runtime behind them, and their shared state.
+//! The store: the trait's methods, their runtime, and their shared state.
 //!
 //! Owns: opening a bucket's table, the runtime, the lock that lets one caller write at a time, the
 //! figures. Invariants: a method waits on its caller's thread and never runs on one of the runtime;
-//! commits wait for as long as Kudu is unreachable, other writers give up when the lock is not free
-//! or Kudu does not answer in time; a reader never holds the lock. `writer`, `reader`, `scan`,
+//! commits wait for as long as Kudu is unreachable, other writers fail when the lock is not free or
+//! Kudu does not answer in time; a reader never holds the lock. `writer`, `reader`, `scan`,
 //! `removal` and `fence` do the work itself.
 
 use std::sync::Arc;

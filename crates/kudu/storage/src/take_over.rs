@@ -3,7 +3,7 @@
 //! Owns: the order of states, fence and telling. Vbuckets whose tablets are fenced at once are
 //! served then. Tablets that write their memory out can take many seconds. With leases the rest is
 //! served early: from the state that was read before the fence, and the snapshot in which it was
-//! read ([`crate::readable`]). Behind the fence the state is read again. Every Write to a vbucket's
+//! read ([`crate::readable`]). After the fence the state is read again. Every Write to a vbucket's
 //! documents changes the row of its state. So if both are equal, no earlier owner has written in
 //! between. Otherwise the vbucket is given up and taken over again, as if this node had died: until
 //! the fence nothing of its time is written.
@@ -28,7 +28,7 @@ use crate::writer::Writer;
 
 /// Time for the fence before vbuckets are served early. Tablets with little in memory need less,
 /// and owners that live stop writing when one of their tablets is fenced. Builds for tests do not
-/// wait, so that every suite meets what is served early.
+/// wait, so that every suite meets vbuckets that are served early.
 const EARLY_AFTER: Duration = match cfg!(debug_assertions) {
     true => Duration::ZERO,
     false => Duration::from_millis(500),

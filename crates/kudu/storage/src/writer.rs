@@ -40,7 +40,7 @@ pub(crate) struct Writer {
     pub(crate) chunks: ChunkIndex,
     /// Purge seqnos, for vbuckets where tombstones were, or may have been, removed.
     pub(crate) purged: HashMap<Vbid, Seqno>,
-    /// The session has a Write in flight whose caller was told that its outcome is unknown.
+    /// The session has a Write in flight whose caller got "outcome unknown".
     has_undecided: bool,
     /// Why no further write is possible: another owner, or a Write whose outcome was not awaited.
     ended: Option<WriteEnd>,
@@ -89,8 +89,7 @@ impl Writer {
         StoreError::Poisoned("Kudu did not answer before the store was closed".into())
     }
 
-    /// Another process owns the table, and this process does not know of any part that is still its
-    /// own.
+    /// Another process owns the table, and this process has found no part that is still its own.
     pub(crate) fn fence(&mut self, epoch: u64) -> StoreError {
         self.epoch = None;
         let why = format!("the table is in epoch {epoch}, which another process has begun");
@@ -118,7 +117,7 @@ impl StoreState {
         fenced.map_or(Ok(()), Err)
     }
 
-    /// Waits for Writes in flight whose callers were told that the outcome is unknown.
+    /// Waits for Writes in flight whose callers got "outcome unknown".
     pub(crate) async fn settle_undecided(
         &self,
         writer: &mut Writer,

@@ -90,8 +90,8 @@ impl ReplyBody {
         ReplyBody::Stream(BodyPieces { pieces, current: Bytes::new(), taken_bytes, _open: open })
     }
 
-    /// A body of any length, sent in pieces. What is held for it ends with it, or after `deadline`,
-    /// or when the client is too far behind while others wait for `memory`.
+    /// A body of any length, sent in pieces. Its reservation ends with it, or after `deadline`, or
+    /// when the client lags too far while others wait for `memory`.
     pub(crate) fn paced(
         body: impl AsRef<[u8]> + Send + Sync + 'static,
         held: impl Send + 'static,

@@ -1,7 +1,7 @@
 //! Changes of a bucket as Server-Sent Events: `GET /pools/default/buckets/BUCKET/changes`.
 //!
-//! Owns: who may have such a stream, and its response. The parts: [`parameters`] reads the query,
-//! [`follower`] is the task that sends, [`wakeups`] connects it to the engine's threads, and
+//! Owns: the permission for such a stream, and its response. The parts: [`parameters`] reads the
+//! query, [`follower`] is the task that sends, [`wakeups`] connects it to the engine's threads, and
 //! [`piece`] is the memory that waits for the client. [`oribi_server::admin_api::feed`] makes the
 //! lines.
 //!
@@ -52,7 +52,7 @@ const NAME: &str = "http";
 const LAST_EVENT_ID: &str = "last-event-id";
 const _: () = assert!(ADMIN_CHANGES_VBUCKETS_MAX == 256, "a refusal names the limit");
 
-/// Tells nginx and its like to pass events on at once.
+/// Makes nginx and similar proxies forward events at once.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 pub(crate) fn stream(

@@ -123,7 +123,7 @@ pub(crate) async fn drop_collection(
     apply(state, bucket, ManifestChange::DropCollection { scope, name }).await
 }
 
-/// Tells whether a manifest version is in force. On one node that is so as soon as it exists.
+/// Reports whether a manifest version is in force. On one node that is so as soon as it exists.
 pub(crate) fn ensure_manifest(state: &AdminState, bucket: &str, uid: &str) -> HttpReply {
     let Some(handle) = state.server.buckets.get(bucket) else {
         return bucket_not_found();

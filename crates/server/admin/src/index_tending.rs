@@ -9,8 +9,7 @@ use super::state::AdminState;
 /// Interval of looks at buckets and collections that have come or gone.
 const TEND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Builds the indexes of buckets that have come, and ends those of what has gone, until the server
-/// stops.
+/// Builds the indexes of new buckets, and ends those of dropped ones, until the server stops.
 pub(super) async fn tend_until_stopped(state: Arc<AdminState>) {
     let mut stopping = state.stopping.clone();
     loop {

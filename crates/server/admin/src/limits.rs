@@ -16,7 +16,7 @@ pub use oribi_server::admin_api::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, REA
 pub const ADMIN_CONNECTIONS_MAX: usize = 512;
 
 /// Of those, connections from one address (IPv6: one /64 network) that never authenticated. A
-/// supervisor and a scraper have one or two; many clients behind one address log in with their
+/// supervisor and a scraper have one or two; many clients that share one address log in with their
 /// first request.
 pub const ADMIN_ANONYMOUS_PER_NETWORK_MAX: usize = 64;
 

@@ -12,10 +12,10 @@ use std::path::Path;
 pub(super) struct MachineMemory {
     /// Memory of the machine.
     pub(super) total: u64,
-    /// Of this, what programs could have: free memory, and caches that the kernel gives up.
+    /// Of this, available to programs: free memory, and caches that the kernel can reclaim.
     pub(super) available: u64,
     pub(super) swap_total: u64,
-    /// Of this, what is in use.
+    /// Of this, in use.
     pub(super) swap_used: u64,
 }
 

@@ -3,7 +3,7 @@
 //! Owns: splitting and decoding of paths and forms, and the few shapes of answers. Invariants:
 //! input from the network is decoded strictly and never panics; error bodies have the shape that
 //! the client libraries' managers parse (`{"errors":{..}}` or `{"_":".."}`), with the wording they
-//! search for. Callers: `routes` and the handlers. This module does not know what a path means.
+//! search for. Callers: `routes` and the handlers. This module does not interpret paths.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -206,8 +206,8 @@ pub(crate) fn busy(why: &str) -> HttpReply {
     reply
 }
 
-/// 503: other clients hold all memory for connections. Until this one comes back it counts as
-/// waiting, so that those who only hold memory lose it.
+/// 503: other clients hold all memory for connections. Until this client retries it counts as
+/// waiting, so that stalled clients lose their memory.
 pub(crate) fn no_memory(memory: &Arc<ConnectionMemory>) -> HttpReply {
     let waiting = memory.wait_beside();
     tokio::spawn(async move {

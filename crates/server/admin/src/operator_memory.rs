@@ -3,8 +3,8 @@
 //! Owns: [`OPERATOR_BYTES`] that no other answer, connection, scan or statement can take, and which
 //! answers may have it. Invariants: an answer has it for `OPERATOR_READING_DEADLINE` at most, so
 //! clients that do not read it give it back before most collectors ask again; an answer that does
-//! not fit takes its turn in the connections' memory. Health is told in a few bytes, which need
-//! none. Callers: `routes`, which marks answers, and `message`.
+//! not fit takes its turn in the connections' memory. A health answer has a few bytes, which need
+//! no reservation. Callers: `routes`, which marks answers, and `message`.
 
 use std::sync::Arc;
 

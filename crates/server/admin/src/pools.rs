@@ -43,7 +43,7 @@ pub(crate) fn pools(state: &AdminState, user: Option<&UserContext>) -> HttpReply
     }))
 }
 
-/// `/whoami`. What a role stands for is in `privileges`, in Oribi's words.
+/// `/whoami`. `privileges` lists the privileges of each role, by Oribi's names.
 pub(crate) fn whoami(identity: &Identity) -> HttpReply {
     let described = |role: &Role| {
         let mut value = role_json(role);

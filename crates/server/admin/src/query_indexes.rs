@@ -360,8 +360,8 @@ fn not_built(name: &str, reason: &str) -> Box<QueryError> {
 }
 
 impl BucketIndexes {
-    /// Begins to build what the definitions have and memory has not, and ends what they no longer
-    /// have.
+    /// Begins to build defined indexes that memory lacks, and ends those that the definitions no
+    /// longer have.
     fn build(&mut self, handle: &Arc<BucketHandle>, memory: &Arc<ConnectionMemory>) {
         let manifest = handle.bucket().manifest();
         let is_wanted = |stored: &&StoredIndex| {

@@ -378,14 +378,14 @@ impl MemoryBudget for SharedBudget {
 
 impl Drop for SharedBudget {
     fn drop(&mut self) {
-        // What a statement that failed has not released.
+        // Memory that a failed statement has not released.
         let own = *self.own_bytes.get_mut();
         let kept = self.kept_bytes.fetch_sub(own, Ordering::Relaxed);
         debug_assert!(kept >= own, "the bytes of all are those of each");
     }
 }
 
-/// A statement and what it needs.
+/// A statement and its resources.
 struct StatementRun {
     request: oribi_query::QueryRequest,
     /// It may have waited since then.

@@ -1,4 +1,4 @@
-//! A request with what is known about it when its handler runs.
+//! A request with its context when its handler runs.
 //!
 //! Owns: the parts of the request and its user. Invariant: the router fills in the user before the
 //! handler of a route that needs one runs, and the form of a route that has one. Callers: `router`
@@ -145,7 +145,7 @@ impl AdminRequest {
     }
 }
 
-/// Bytes that a large form takes in memory: itself, its fields, and what is made of them.
+/// Bytes that a large form takes in memory: itself, its fields, and the values made of them.
 fn memory_of_form(body: &Incoming, bytes_max: usize) -> usize {
     let announced = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
     3 * announced.map_or(bytes_max, |bytes| bytes.min(bytes_max))

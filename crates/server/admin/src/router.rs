@@ -154,8 +154,8 @@ async fn serve_user(
     reply
 }
 
-/// Refuses a user who lacks the rights that the route needs, and requests about a cluster or bucket
-/// that is not the one that the client knew.
+/// Refuses a user who lacks the rights that the route needs, and requests whose cluster or bucket
+/// uuid is not the current one.
 fn check(route: &Route, request: &AdminRequest, identity: &Identity) -> Result<(), Box<HttpReply>> {
     let access = &identity.access;
     let is_read = *request.method() == Method::GET;
@@ -218,7 +218,7 @@ fn queried(request: &AdminRequest, name: &str) -> Option<String> {
     FormFields::parse(request.query())?.get(name).map(str::to_owned)
 }
 
-/// 404 for something that is not what a client knew by its uuid.
+/// 404 for a request whose uuid is not the current one.
 fn uuid_mismatch(what: &str) -> HttpReply {
     let text = format!("{what} uuid does not match the requested.\r\n");
     whole(StatusCode::NOT_FOUND, "text/plain", text)

@@ -151,8 +151,7 @@ const QUERY_SERVICE: Handler = Handler::Async(|r| Box::pin(super::query_service:
 #[cfg(not(feature = "query"))]
 const QUERY_SERVICE: Handler = NOT_FOUND;
 
-/// SDKs ask for it at each port for queries that they are told of. The port may be that of the
-/// admin HTTP.
+/// SDKs request it at each query port of the cluster map. The port may be that of the admin HTTP.
 #[cfg(feature = "query")]
 const PING: Handler = Handler::Sync(|_| super::message::json_reply(&json!({ "status": "OK" })));
 #[cfg(not(feature = "query"))]

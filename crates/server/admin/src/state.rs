@@ -34,7 +34,7 @@ pub(crate) struct AdminState {
     pub(super) senders: Senders,
     /// Becomes true when the server stops; ends streams.
     pub(crate) stopping: watch::Receiver<bool>,
-    /// Has a receiver for each stream that tells its client why it ends.
+    /// Has a receiver for each stream that sends its client an end reason.
     pub(crate) open_streams: watch::Sender<()>,
     /// SQL++: its statements that run, prepared ones, and index definitions.
     #[cfg(feature = "query")]
@@ -44,7 +44,7 @@ pub(crate) struct AdminState {
 }
 
 impl AdminState {
-    /// Something to keep until a stream has told its end.
+    /// A receiver to keep until the stream has sent its end reason.
     pub(crate) fn open_stream(&self) -> watch::Receiver<()> {
         self.open_streams.subscribe()
     }

@@ -1,7 +1,7 @@
 //! Rows as pieces of an answer.
 //!
 //! Owns: the piece in progress, the beginning of the answer, and its last line. It runs on the
-//! statement's thread and waits there for memory and for the client; behind the last row a task
+//! statement's thread and waits there for memory and for the client; after the last row a task
 //! waits until the client has it. Invariants: a piece is reserved before rows are written into it,
 //! and a row that needs more than a piece has its own; every wait ends with the statement's time,
 //! its client or the server, and pieces end when their client lags while others wait for memory.
@@ -101,7 +101,7 @@ impl StatementAnswer {
         }
     }
 
-    /// Sends what is left and `last`, after the statement's thread has ended.
+    /// Sends the rest and `last`, after the statement's thread has ended.
     pub fn end(mut self, last: String) {
         let mut piece = self.piece.take();
         let last = match &mut piece {
@@ -232,7 +232,7 @@ impl StatementAnswer {
 
 /// Sends the last pieces and waits until the client has them. Closes the connection of a client
 /// that does not read in time, or while others wait for the memory of its rows. The place is free
-/// before the client knows the end.
+/// before the client sees the end.
 async fn conclude(
     pieces: [Option<Bytes>; 2],
     control: Arc<StatementControl>,

@@ -1,7 +1,7 @@
 //! Why a statement ends before its last row.
 //!
 //! Owns: the deadline, the client, the server's end, and the user's rights as of the last look. A
-//! statement also ends when it is in the way of others who need memory. Sources check
+//! statement also ends when it holds memory that other clients need. Sources check
 //! [`StatementControl::has_to_end`] before each batch and while they wait, the admin runtime every
 //! 50 ms.
 
@@ -161,8 +161,8 @@ impl StatementControl {
         &self.memory
     }
 
-    /// Asks for memory until there is some; `None` when there is none in time, or the statement has
-    /// to end.
+    /// Retries a reservation until it succeeds; `None` when the wait's limit passes, or the
+    /// statement has to end.
     pub fn wait_for_memory<T>(&self, ask: &dyn Fn() -> Option<T>) -> Option<T> {
         self.memory.wait_for(ask, &|| self.has_to_end())
     }
@@ -176,7 +176,7 @@ impl StatementControl {
         held.map_err(|why| self.no_memory(bytes, &why))
     }
 
-    /// Reserves memory for a large document, or for what is made of one.
+    /// Reserves memory for a large document, or for a value made of one.
     ///
     /// # Errors
     /// When there is no such memory in time, or never.

@@ -114,7 +114,7 @@ impl StatementMemory {
         self.memory.waiters() > usize::from(waits) || is_turn_awaited()
     }
 
-    /// Asks for memory until there is some. Polls `has_to_end` until then.
+    /// Retries a reservation until it succeeds. Polls `has_to_end` until then.
     pub fn wait_for<T>(
         &self,
         ask: &dyn Fn() -> Option<T>,
@@ -140,7 +140,7 @@ impl StatementMemory {
         found
     }
 
-    /// Reserves what every scan needs. `has_to_end` is asked while it waits.
+    /// Reserves the memory that every scan needs. Polls `has_to_end` while it waits.
     pub(super) fn hold_usual(
         &self,
         bytes: usize,

@@ -386,7 +386,7 @@ fn reply_of(outcome: Result<(), UserChangeError>, name: &str, done: &str) -> Htt
     }
 }
 
-/// 404 for a user, whichever the method: some client libraries know no other words.
+/// 404 for a user, whichever the method: some client libraries parse no other words.
 pub(crate) fn unknown() -> HttpReply {
     not_found("Unknown user.")
 }

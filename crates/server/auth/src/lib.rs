@@ -1,10 +1,10 @@
 //! Authentication, authorization and audit: users, roles, SASL, HTTP Basic.
 //!
 //! Owns: the list of mechanisms and the re-exports that the rest of the server uses. The parts are
-//! `privilege` and `role` (what a user may do), `verifier` (what is stored instead of a password),
-//! `user_file` (the file `users.json`), `user_store` (the users of a running server), `user_change`
-//! (changes by a running server), `couchbase_role` (Couchbase's names of roles), `scram` (RFC
-//! 5802 and RFC 7677, server side) and `sasl` (one exchange of one connection).
+//! `privilege` and `role` (a user's rights), `verifier` (stored instead of a password), `user_file`
+//! (the file `users.json`), `user_store` (the users of a running server), `user_change` (changes by
+//! a running server), `couchbase_role` (Couchbase's names of roles), `scram` (RFC 5802 and RFC
+//! 7677, server side) and `sasl` (one exchange of one connection).
 //!
 //! Invariants: the server never stores or logs a password, and never compares one byte by byte. An
 //! unknown user takes the same path as a known user with a wrong password. No input from the
@@ -12,7 +12,7 @@
 //! [`UserStore::verify_basic`], so a worker thread never runs it by accident.
 //!
 //! Callers: the connection state machine (SASL), the admin HTTP (Basic), the `oribi user` command
-//! (`user_file`). This crate deliberately knows nothing about sockets, frames or wire statuses.
+//! (`user_file`). This crate deliberately does not depend on sockets, frames or wire statuses.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! The client's side of a login to another node: SCRAM with SHA-512 as [`NODE_NAME`].
 //!
-//! Owns: the two messages, and the check that the other node knows the secret too. Invariants: the
+//! Owns: the two messages, and the check that the other node has the secret too. Invariants: the
 //! secret is never sent; nothing of the other node's messages panics, and none makes this node
 //! derive keys for longer than [`ITERATIONS_MAX`] rounds take. Callers: links between nodes.
 
@@ -50,7 +50,7 @@ impl NodeLogin {
         format!("n={NODE_NAME},r={}", self.nonce)
     }
 
-    /// The message that asks for a challenge.
+    /// The message that requests a challenge.
     pub fn client_first(&self) -> String {
         format!("n,,{}", self.bare())
     }
@@ -58,7 +58,7 @@ impl NodeLogin {
     /// Answers the other node's challenge. Milliseconds of work.
     ///
     /// # Errors
-    /// The challenge is malformed, or asks for too much work.
+    /// The challenge is malformed, or requires too much work.
     pub fn answer(&self, secret: &[u8], challenge: &[u8]) -> Result<NodeProof, NodeLoginError> {
         let challenge = std::str::from_utf8(challenge).map_err(|_| NodeLoginError)?;
         let mut fields = challenge.split(',');
@@ -91,7 +91,7 @@ impl NodeProof {
         &self.client_final
     }
 
-    /// True when the other node has proved that it knows the secret.
+    /// True when the other node has proved that it has the secret.
     pub fn is_answered_by(&self, server_final: &[u8]) -> bool {
         self.server_final.as_bytes().ct_eq(server_final).into()
     }

@@ -1,4 +1,4 @@
-//! Roles as an administrator writes them, and the access questions that the server asks.
+//! Roles as an administrator writes them, and the access checks of the server.
 //!
 //! Owns: the text form of a role and [`Access`], its form for queries. A role is `admin`, or
 //! `WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]]` with the words of [`PrivilegeSet`] and `*` for
@@ -197,7 +197,7 @@ impl Access {
         here.fold(self.everywhere(bucket), |sum, (privileges, _)| sum.and(privileges))
     }
 
-    /// True when the user may know that `bucket` has this scope.
+    /// True when the user may see that `bucket` has this scope.
     pub fn sees_scope(&self, bucket: &str, scope: &str) -> bool {
         let sees = |place: &RoleScope| place.scope.as_deref().is_none_or(|of| of == scope);
         self.is_admin() || self.grants(bucket).any(|(_, place)| sees(place))

@@ -130,7 +130,7 @@ impl StoredUser {
         StoredUser::with_password(name, password, roles)
     }
 
-    /// Creates a user who may have no role and therefore no right. Takes as long as
+    /// Creates a user, possibly without roles and therefore without privileges. Takes as long as
     /// [`StoredUser::new`].
     pub(super) fn with_password(
         name: &str,

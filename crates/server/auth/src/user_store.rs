@@ -185,7 +185,7 @@ impl UserStore {
         self.check_cached(name, password)
     }
 
-    /// The user of this name, who has authenticated by other means, a certificate.
+    /// The user of this name, authenticated by a certificate.
     pub fn certified(&self, name: &str) -> Option<Arc<Identity>> {
         self.reload_if_changed();
         self.table.load().users.get(name).map(|user| user.identity())

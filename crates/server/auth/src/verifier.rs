@@ -1,6 +1,6 @@
 //! The SCRAM verifier of RFC 5802 section 3, which is stored instead of a password.
 //!
-//! Owns: the three hash functions behind one enum, key derivation, and the two checks made with a
+//! Owns: the three hash functions in one enum, key derivation, and the two checks made with a
 //! verifier (a client proof, a plain password). Invariants: comparisons take constant time; every
 //! key is as long as the hash, which is checked when a verifier comes from a file. Callers:
 //! `scram`, `user_file`, `user_store`. This module does not do SASLprep: a password is the bytes
@@ -16,7 +16,7 @@ use subtle::ConstantTimeEq;
 
 use oribi_system::random::random_bytes;
 
-/// PBKDF2 rounds of new verifiers. RFC 7677 asks for at least 4096. The client pays the same number
+/// PBKDF2 rounds of new verifiers. RFC 7677 requires at least 4096. The client pays the same number
 /// at every connect, so this is not the much larger number advised for passwords at rest.
 pub(super) const ITERATIONS: NonZeroU32 = NonZeroU32::new(15_000).expect("not zero");
 
@@ -144,8 +144,8 @@ impl Verifier {
         Verifier::derive(hash, password, &random_bytes::<SALT_BYTES>(), ITERATIONS)
     }
 
-    /// The verifier of a user who does not exist. Its salt depends only on the key and the name, so
-    /// repeated requests reveal nothing. Its keys are random, so no proof matches.
+    /// The verifier of an unknown user. Its salt depends only on the key and the name, so repeated
+    /// requests reveal nothing. Its keys are random, so no proof matches.
     pub(super) fn of_unknown_user(
         hash: ScramHash,
         key: &[u8],
@@ -201,7 +201,7 @@ impl Verifier {
         }
     }
 
-    /// Reads a verifier from the users file; `Err` says what is wrong with it.
+    /// Reads a verifier from the users file; `Err` names its fault.
     pub(super) fn from_stored(
         hash: ScramHash,
         stored: &StoredVerifier,

@@ -21,7 +21,7 @@ use super::table::SETTINGS;
 /// The file that is read when none is given, if it exists.
 const DEFAULT_FILE: &str = "oribi.toml";
 const CONFIG_VARIABLE: &str = "ORIBI_CONFIG";
-/// The flag of the preset, and what it sets. Every other source wins over it.
+/// The flag of the preset, and its settings. Every other source wins over it.
 const CACHE: &str = "cache";
 const CACHE_SETTINGS: [(&str, &str); 5] = [
     ("storage", "memory"),

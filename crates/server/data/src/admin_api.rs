@@ -47,6 +47,6 @@ pub trait AdminService: Send + Sync {
 pub struct AdminStart {
     /// The server calls it once, before it accepts clients.
     pub start: fn(AdminSockets, Arc<ServerContext>) -> io::Result<Box<dyn AdminService>>,
-    /// It runs statements of SQL++, so clients are told of its ports for queries.
+    /// It runs statements of SQL++, so the cluster map has its query ports.
     pub has_queries: bool,
 }

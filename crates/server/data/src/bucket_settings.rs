@@ -1,8 +1,8 @@
 //! Applies the configuration to existing buckets.
 //!
 //! Owns: the review at the start, which reports explicit values that an existing bucket does not
-//! have, and the reload, which applies the values that can change. `bucket.json` decides what a
-//! bucket has; the configuration decides when it is made. Invariant: a reload checks everything
+//! have, and the reload, which applies the values that can change. `bucket.json` has the settings
+//! of a bucket; the configuration has those of a new one. Invariant: a reload checks everything
 //! before it changes anything, and changes only what the configuration changed, so that values set
 //! over HTTP survive a reload for another reason. Caller: the `oribi` binary.
 

@@ -45,7 +45,7 @@ pub struct TlsPorts {
     pub mgmt: u16,
 }
 
-/// Ports of SQL++ over HTTP that clients are told; none where this node has no such service.
+/// Ports of SQL++ over HTTP in the cluster map; none where this node has no such service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueryPorts {
     pub plain: Option<u16>,
@@ -134,7 +134,7 @@ impl ClusterConfig {
         self.tls_ports
     }
 
-    /// Ports for queries, if clients are told of any.
+    /// Ports for queries, if the cluster map has any.
     pub fn query_ports(&self) -> QueryPorts {
         self.query_ports
     }

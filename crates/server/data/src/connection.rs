@@ -1,5 +1,5 @@
-//! The parts of one client connection that know no request: user, negotiation, waits, memory,
-//! output.
+//! The parts of one client connection that do not depend on requests: user, negotiation, waits,
+//! memory, output.
 //!
 //! Owns: the values that a connection negotiates, what it waits for, the registry of connections,
 //! their memory budget, the waker of a worker, and TLS. Invariant: nothing here calls a handler or

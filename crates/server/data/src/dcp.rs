@@ -540,7 +540,7 @@ fn send_change(
     Ok(StepOutcome::Frame { bytes, kind: Kind::Change })
 }
 
-/// Whether the user may read what a filter lets through.
+/// Whether the user may read everything that a filter passes.
 ///
 /// # Errors
 /// The reason to refuse the stream with.
@@ -581,7 +581,7 @@ pub fn may_stream(
 /// Why a user may not have a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamRejection {
-    /// The user may not know that the collection exists.
+    /// The user may not see that the collection exists.
     SeeIt,
     /// The user lacks these privileges.
     Read(PrivilegeSet),

@@ -309,8 +309,8 @@ fn check_datatype(req: &Request<'_>, rule: &Rule, datatype: u8) -> Result<(), Ru
 }
 
 /// Decodes framing extras and checks that the command takes them. No feature has to be negotiated
-/// for them: features only tell clients that the server knows them. Some clients rely on what
-/// another connection was told.
+/// for them: features only announce the server's support. Some clients rely on the announcement to
+/// another connection.
 fn decode_infos(req: &Request<'_>, rule: &Rule) -> Result<RequestFrames, RuleRejection> {
     let refuse = |status, context| Err(RuleRejection::Status(status, context));
     let infos = frame_info::decode(req.frame.framing).map_err(|error| {

@@ -66,8 +66,7 @@ pub const CHANGES_LOOK_BYTES: usize = 128 * 1024;
 /// cache, pay for a look at a stream.
 pub const CHANGES_LOOK_BYTES_PER_STREAM: usize = 2 * 1024;
 
-/// Changes in a snapshot that make a look at a stream worth its cost: the look is then a tenth of
-/// the work.
+/// Changes in a snapshot from which polling a stream pays: the poll is then a tenth of the work.
 pub const CHANGES_PER_SNAPSHOT_MIN: usize = 32;
 
 /// Bytes of a look from which on a longer pause pays no more: half of the usual window, and about
@@ -89,7 +88,7 @@ pub const DCP_NOOP_INTERVAL_DEFAULT_MS: u64 = 20_000;
 /// A consumer with noops enabled that sends nothing for this long counts as dead.
 pub const DCP_IDLE_TIMEOUT_MS: u64 = 360_000;
 
-/// Turns for which the answers to large store requests may wait for those of the requests behind
+/// Turns for which the answers to large store requests may wait for those of the requests after
 /// them. [`DEFERRED_BYTES_MAX`] is the limit in bytes.
 pub const DEFERRED_SENDS_MAX: u8 = 8;
 pub const DEFERRED_BYTES_MAX: usize = 4096;
@@ -133,7 +132,7 @@ pub const PARKED_REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// are requested.
 pub const FETCH_AHEAD_MAX: usize = 64;
 
-/// Requests after it that are examined for that: a turn's worth.
+/// Requests after it that are examined for that: those of one turn.
 pub const FETCH_AHEAD_FRAMES_MAX: usize = FRAMES_PER_TURN;
 
 /// Maximum number of fetches that one request waits for. One is the rule. More are needed when the
@@ -232,8 +231,7 @@ pub const ROOM_WAIT_MS: u64 = 5_000;
 
 /// How long a stream request waits for its vbucket to be loaded before it is answered "temporary
 /// failure". Couchbase's Java client takes that answer as final, so it comes late: by then most
-/// consumers have reconnected, because their answers to keep-alive messages wait behind the
-/// request.
+/// consumers have reconnected, because their answers to keep-alive messages wait for the request.
 pub const LOADING_WAIT_MS: u64 = 120_000;
 
 /// Pause between two tries of such a write or request. In that time the item pager frees megabytes.

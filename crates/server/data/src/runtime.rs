@@ -1,4 +1,4 @@
-//! The threads of the server and what they run: listener, workers, connections, blocking jobs.
+//! The threads of the server and their work: listener, workers, connections, blocking jobs.
 //!
 //! Invariants: a worker owns its connections; workers share nothing per operation; work that would
 //! block a worker runs on a blocking thread.

@@ -235,7 +235,7 @@ impl Server {
         &self.context
     }
 
-    /// Asks whether the workers make progress.
+    /// Checks that the workers make progress.
     pub fn progress(&self) -> Progress {
         Progress::of(self.workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect())
     }

@@ -1,8 +1,8 @@
 //! Aggregates: COUNT, SUM, AVG and their kin over the rows of a group.
 //!
 //! A state is small and grows with no row, but for ARRAY_AGG, MEDIAN and DISTINCT, which report
-//! the bytes they keep. Values that an aggregate does not count are skipped: missing and null by
-//! all but ARRAY_AGG, which keeps null, and what is no number by the arithmetic ones.
+//! the bytes they keep. Aggregates skip values that they do not count: missing and null, except
+//! that ARRAY_AGG keeps null. The arithmetic ones also skip values that are no numbers.
 
 #[cfg(test)]
 mod tests;

@@ -33,7 +33,7 @@ pub struct PlanSources {
     indexes: Vec<Arc<IndexReference>>,
 }
 
-/// What a run reads, by the numbers of its plan.
+/// The inputs of a run, by the numbers of its plan.
 #[derive(Debug, Default)]
 pub struct Bindings {
     keyspaces: Vec<Arc<dyn Keyspace>>,

@@ -1,4 +1,4 @@
-//! The `system:` keyspaces: their names, and what they need of the service.
+//! The `system:` keyspaces: their names, and the parts of the service that they use.
 
 use crate::value::QueryValue;
 

@@ -250,7 +250,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// What a bare name stands for.
+    /// Resolves a bare name.
     fn resolve(&mut self, name: &Name) -> Result<ExprPlan> {
         if !name.folded
             && let Some(expr) = self.bound(&name.text)

@@ -2,7 +2,7 @@
 //!
 //! The engine of a statement knows keyspaces, documents and index definitions only through these
 //! traits. A scan is a point in time: it sees the documents as they were when it began, so a
-//! statement may change what it scans. Keys come in the order of their bytes.
+//! statement may change the documents that it scans. Keys come in the order of their bytes.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -147,7 +147,7 @@ pub type IndexedDocument = (QueryDocument, Vec<Vec<u8>>);
 pub trait KeyspaceIndex: Debug + Send + Sync {
     fn definition(&self) -> &IndexDefinition;
 
-    /// The compiled keys. Only the planner knows their type.
+    /// The compiled keys. Only the planner uses their type.
     fn keys(&self) -> Arc<dyn Any + Send + Sync>;
 
     /// The entries of ranges as they are now. An error with `retry` if the index lacks some.
@@ -182,11 +182,11 @@ pub struct IndexDefinition {
     pub id: String,
     /// `num_replica` of its options.
     pub replica_count: u32,
-    /// What it has now, if it has entries.
+    /// Its current size, if it has entries.
     pub size: Option<IndexSize>,
 }
 
-/// What an index has now.
+/// The current size of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexSize {
     pub entries: u64,

@@ -261,7 +261,7 @@ impl Runtime<'_> {
         })
     }
 
-    /// The rows of a subquery. What it reads from outer rows decides whether they are kept.
+    /// The rows of a subquery. They are cached unless the subquery reads outer rows.
     fn subquery(&self, inner: &Subquery, frame: &mut SlotFrame) -> Result<QueryValue> {
         let once = inner.outer.is_empty();
         if once && let Some(value) = self.cached_subquery(inner.number) {

@@ -1,4 +1,4 @@
-//! What a client may see of a plan: EXPLAIN, the row of PREPARE and the signature.
+//! The parts of a plan that a client sees: EXPLAIN, the row of PREPARE and the signature.
 
 mod condition;
 

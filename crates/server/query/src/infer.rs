@@ -3,10 +3,10 @@
 //! Owns: the sample and its flavors. The answer is one row, an array with a JSON
 //! schema for each flavor: documents with similar fields, by the greatest similarity of the names
 //! and types at their top level. [`schema`] has the schema of a flavor,
-//! [`options`] what a statement asks for.
+//! [`options`] the options of a statement.
 //!
 //! The sample is drawn at random from the first documents of a scan, which reads keys alone.
-//! Vbuckets divide keys by their hashes, so those documents are no special ones. What is kept is
+//! Vbuckets divide keys by their hashes, so those documents are no special ones. Kept values are
 //! reserved in the statement's memory, and a flavor has a bounded number of fields.
 
 mod options;

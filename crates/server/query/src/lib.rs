@@ -9,9 +9,9 @@
 //!
 //! Invariants: no statement and no document makes code here panic or overflow the stack; nesting
 //! is bounded by `limits::NESTING_MAX`, and chains of operators are lists
-//! (`tests/random.rs`). What a statement keeps is reserved first; a refusal is error 5500. Every
-//! loop polls the deadline, the compiler's loops too (`tests/hostile.rs`). A construct that is not
-//! implemented is error 3000, which names it.
+//! (`tests/random.rs`). A statement reserves memory before it keeps values; a refusal is error
+//! 5500. Every loop polls the deadline, the compiler's loops too (`tests/hostile.rs`). A construct
+//! that is not implemented is error 3000, which names it.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a statement does, with every name resolved to a slot.
+//! The plan of a statement, with every name resolved to a slot.
 //!
 //! A running statement has one frame: a list of values. Each source, LET, WITH term, loop variable
 //! and group value has its slots in it, also those of subqueries, so a correlated subquery reads

@@ -1,4 +1,4 @@
-//! What a running statement has: its parameters, its memory, its deadline, and its caches.
+//! The state of a running statement: parameters, memory, deadline and caches.
 //!
 //! One thread runs a statement. Whatever it keeps, it reserves first (5500); long loops call
 //! `turn`, which ends the statement at its deadline or when its client is gone (1080, 1181). The
@@ -234,7 +234,7 @@ impl<'a> Runtime<'a> {
         }
     }
 
-    /// Waits until the indexes of a keyspace are as fresh as the request asks for.
+    /// Waits until the indexes of a keyspace meet the request's scan consistency.
     pub fn catch_up(&self, keyspace: &dyn Keyspace) -> Result<()> {
         let (consistency, wait) = &self.consistency;
         let name = keyspace.name();

@@ -1,9 +1,9 @@
-//! What a scan may leave out: conditions on fields, and the fields that a statement reads.
+//! The hints of a statement to a scan: conditions on fields, and the fields that it reads.
 //!
 //! Keyspaces that can filter where documents are get them with each scan; others never do.
 //! Invariant: every condition is checked again on each document, so a keyspace may ignore any.
 
-/// What a scan may leave out.
+/// Conditions and fields by which a scan may skip data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScanHints {
     /// All hold for every document that the statement wants.

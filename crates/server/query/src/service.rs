@@ -44,7 +44,7 @@ pub enum SinkError {
     Failed(Box<QueryError>),
 }
 
-/// What an answer has before its rows.
+/// The part of an answer before its rows.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
     /// The signature as JSON text.
@@ -115,7 +115,7 @@ pub struct RunControl<'a> {
     pub memory: &'a dyn MemoryBudget,
     /// Set when the client is gone or an operator stops the request.
     pub cancelled: Option<&'a AtomicBool>,
-    /// The longest time of a request, also if the client asks for more.
+    /// The longest time of a request, also if the client's timeout is longer.
     pub timeout: Option<Duration>,
 }
 

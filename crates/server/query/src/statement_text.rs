@@ -12,7 +12,7 @@ use crate::lexer::keywords::{self, Keyword};
 use crate::lexer::{self, Punctuation, TokenKind};
 use crate::windows;
 
-/// What a part of a text is.
+/// The kind of a part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextClass {
     Keyword,
@@ -25,7 +25,7 @@ pub enum TextClass {
     Parameter,
     Punctuation,
     Comment,
-    /// What is no token, such as a quote that is not closed.
+    /// Text that is no token, such as an unclosed quote.
     Invalid,
 }
 
@@ -71,7 +71,7 @@ pub fn classify(text: &str) -> Vec<(Range<usize>, TextClass)> {
     parts
 }
 
-/// What is between two tokens besides blanks is comments.
+/// Text between two tokens is blanks and comments.
 fn push_comment(text: &str, between: Range<usize>, parts: &mut Vec<(Range<usize>, TextClass)>) {
     let inside = &text[between.clone()];
     let start = between.start + inside.len() - inside.trim_start().len();

@@ -12,12 +12,12 @@ use crate::datastore::QueryDocument;
 /// Most bytes that a compressed body may become: more than the largest document has.
 const INFLATED_BYTES_MAX: usize = 32 << 20;
 
-/// Length of what was compressed with Snappy, as it says itself, unless that is absurd.
+/// Uncompressed length from the Snappy header, unless that is absurd.
 pub fn inflated_bytes(body: &[u8]) -> Option<usize> {
     snap::raw::decompress_len(body).ok().filter(|bytes| *bytes <= INFLATED_BYTES_MAX)
 }
 
-/// What was compressed with Snappy, unless it is damaged or absurdly long.
+/// The uncompressed value, unless the Snappy data is damaged or absurdly long.
 pub fn inflated(body: &[u8]) -> Option<Vec<u8>> {
     inflated_bytes(body)?;
     snap::raw::Decoder::new().decompress_vec(body).ok()

@@ -372,7 +372,7 @@ fn is_about_existing(error: &anyhow::Error) -> bool {
     refusal.is_some_and(|refusal| refusal.text.contains("already exists"))
 }
 
-/// The port in the map that the client's own connection is told.
+/// The port in the map for the client's own connection.
 async fn port_of(connection: &mut Connection, with_tls: bool) -> anyhow::Result<u16> {
     let parts = RequestParts::new(Opcode::GetClusterConfig);
     let response = connection.call(&parts, &Bytes::new()).await?;

@@ -26,7 +26,7 @@ fn run<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T>
     runtime.context("starting the runtime")?.block_on(command)
 }
 
-/// The status of a command that did what it should.
+/// The status of a successful command.
 fn done(said: &str) -> anyhow::Result<ExitCode> {
     eprintln!("{said}");
     Ok(ExitCode::SUCCESS)

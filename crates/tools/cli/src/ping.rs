@@ -93,7 +93,7 @@ struct Server {
     bucket: Option<(String, ClusterMap)>,
 }
 
-/// Connects and asks the server what it is.
+/// Connects and fetches the server's identity.
 async fn find(target: &Target) -> anyhow::Result<(Connection, Server)> {
     let options = target.options()?;
     let started = Instant::now();

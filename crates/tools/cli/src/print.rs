@@ -1,7 +1,7 @@
 //! Standard output of the tools.
 //!
 //! Invariant: a reader that closes the pipe early, as `head` does, ends the tool quietly and with
-//! success. Writing gives [`ReaderGone`] then, and `run` of the crate knows it.
+//! success. Writing then fails with [`ReaderGone`], which the crate's `run` handles.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write, stdout};

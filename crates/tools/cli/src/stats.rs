@@ -169,7 +169,7 @@ struct Query<'a> {
     /// Both together.
     request: String,
     filter: Option<StatFilter>,
-    /// True when the node has to be told.
+    /// True when the node has to be named.
     is_labelled: bool,
 }
 

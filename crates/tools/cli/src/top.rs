@@ -142,7 +142,7 @@ fn show(
     Ok(ExitCode::from(INTERRUPTED))
 }
 
-/// Does what a key stands for; true when that is to quit.
+/// Runs the command of a key; true when that is to quit.
 fn press(model: &mut TopModel, key: KeyEvent) -> bool {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {

@@ -122,7 +122,7 @@ impl VbucketScanner {
         }
     }
 
-    /// Scans one vbucket and tells when it is complete. False when there is no continuing.
+    /// Scans one vbucket and reports when it is complete. False when the scan cannot continue.
     async fn one(&mut self, vbid: Vbid) -> bool {
         let message = match self.vbucket(vbid).await {
             Ok(()) => Ok(VbucketScanProgress::Vbucket),
@@ -158,7 +158,7 @@ impl VbucketScanner {
         }
     }
 
-    /// Scans what has not come.
+    /// Scans the remaining documents.
     async fn scan(&mut self, vbid: Vbid, passed: &mut ReadSeqnos) -> Result<(), ScanStop> {
         // A scan that is repeated may have met another history.
         let known = self.last.take().filter(|last| last.vbid == vbid && passed.scans == 0);

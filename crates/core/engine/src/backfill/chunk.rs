@@ -1,11 +1,11 @@
 //! Records that a scan has copied, or versions in memory, shared by all streams of the scan.
 //!
 //! Owns: the copy, each record once, and its place in the account of memory: a chunk is counted
-//! from its making until its last holder lets go of it. Of versions in memory only the references
+//! from its creation until its last holder releases it. Of versions in memory only the references
 //! count while the chunk is in an inbox, because most of the blocks are the hash table's, and the
 //! inboxes can be emptied; from when a stream takes it, the blocks count as well. A reader may
-//! leave with a chunk of copied records what it has made of them, for the other readers of the
-//! scan. That is counted, too. A large record is alone in its chunk. It has a grant of the
+//! attach to a chunk of copied records the frames that it has made of them, for the other readers
+//! of the scan. That is counted, too. A large record is alone in its chunk. It has a grant of the
 //! process's budget instead of a place in the account, and readers send it from where it is.
 
 use std::any::Any;

@@ -1,4 +1,4 @@
-//! Where a scan puts what a stream is to read.
+//! The queue of records from a scan to a stream.
 //!
 //! Owns: the chunks that the stream has not taken, and how far the scan is. The scan fills it, the
 //! stream empties it, each under its lock for a few pointer moves. Invariant: a stream that found
@@ -51,7 +51,7 @@ pub(crate) enum InboxItem {
     Nothing,
     /// The snapshot is whole.
     Complete,
-    /// The scan has left the stream behind; it asks again.
+    /// The scan has dropped the stream, which requests another scan.
     LeftBehind,
     /// The store has failed.
     Failed,
@@ -158,7 +158,7 @@ impl BackfillInbox {
         self.empty(&mut self.state.lock(), Standing::Closed);
     }
 
-    /// The reader loses what it has not taken, whether or not that is the end of the scan.
+    /// The reader loses its unread records, whether or not the scan has ended.
     pub(crate) fn give_up(&self) {
         self.empty(&mut self.state.lock(), Standing::LeftBehind);
     }
@@ -235,8 +235,8 @@ impl BackfillInbox {
         });
     }
 
-    /// The stream loses what it has not read and has to ask again. False when there is nothing to
-    /// lose.
+    /// The stream loses its unread records and has to request another scan. False when there is
+    /// nothing to lose.
     pub(super) fn leave_behind(&self) -> bool {
         self.change(|state| {
             let is_over = match state.standing {

@@ -1,9 +1,9 @@
 //! How long a scan waits for streams that take nothing.
 //!
-//! Owns: the pauses that count. A scan that waits is woken by much that is no progress, above all
-//! by every stream that asks for a backfill. Only a pause that lasted as long as it should counts.
-//! So a thousand wake-ups at once, and a process that got no processor for a while, are one pause
-//! and leave no stream behind. Driven by the threads of the bucket, which read the clock.
+//! Owns: the pauses that count. Many wake-ups of a waiting scan mean no progress, above all those
+//! of streams that request a backfill. Only a pause of full length counts. So a thousand wake-ups
+//! at once, or a process without a processor for a while, count as one pause and drop no stream.
+//! Driven by the threads of the bucket, which read the clock.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use super::BackfillPause;
 
 /// Pause of a backfill that waits for a reader, for memory or for a commit.
 pub(crate) const BACKFILL_PAUSE: Duration = Duration::from_millis(10);
-/// Pauses without progress before streams are left behind: thirty seconds' worth, or one second's
-/// if streams of other readers wait.
+/// Pauses without progress before a scan drops streams: thirty seconds in all, or one second if
+/// streams of other readers wait.
 const PAUSES_MAX: u32 = 3000;
 const PAUSES_MAX_FOR_OTHERS: u32 = 100;
 const _: () = assert!(PAUSES_MAX_FOR_OTHERS < PAUSES_MAX);
@@ -29,7 +29,7 @@ impl ScanPatience {
         ScanPatience { pauses: 0, counted: now }
     }
 
-    /// True while another pause is worth it.
+    /// True while the scan may pause again.
     pub(crate) fn lasts(&mut self, pause: BackfillPause, now: Instant) -> bool {
         if pause.idle == 0 {
             *self = ScanPatience::new(now);
@@ -56,8 +56,8 @@ mod tests {
         (0..pauses_max).find(is_over).unwrap_or(pauses_max)
     }
 
-    /// Ten readers opened 64 streams each. Each request woke the scans, and after a hundred of them
-    /// the scans left behind streams that had had no time to read.
+    /// Ten readers opened 64 streams each. Each request woke the scans, and after a hundred
+    /// requests the scans dropped streams before these had time to read.
     #[test]
     fn wake_ups_at_once_leave_nothing_behind() {
         assert_eq!(pauses(true, Duration::from_micros(1), 5000), 5000);

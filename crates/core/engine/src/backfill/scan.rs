@@ -1,12 +1,12 @@
 //! One scan of a vbucket, for all streams that wait for it.
 //!
-//! Owns: the snapshot that the scan shows. The store tells the moment of its scan: its last seqno,
-//! and how far tombstones were purged. A reader that knows only the default collection also needs
+//! Owns: the snapshot that the scan shows. The store reports the moment of its scan: its last
+//! seqno, and how far tombstones were purged. A reader of the default collection only also needs
 //! the last seqno of that collection, because its snapshot must end at a change that it gets. The
-//! vbucket knows that seqno while no commit is under way. So a scan for such a reader begins again
-//! if a commit came in between, and keeps its flusher from committing after some tries. A flush
-//! empties memory before the store, so no scan begins during one. A bucket in
-//! memory has no store: its scan is one of the hash table, see [`VBucket::memory_snapshot`].
+//! vbucket has that seqno while no commit is under way. So a scan for such a reader begins again if
+//! a commit came in between, and keeps its flusher from committing after some tries. A flush
+//! empties memory before the store, so no scan begins during one. A bucket in memory has no store:
+//! its scan is one of the hash table, see [`VBucket::memory_snapshot`].
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -66,7 +66,7 @@ impl Backfiller {
         if core.config().storage == Storage::Memory {
             return Ok(scan().show_memory(start));
         }
-        // The store may have what a flush has removed from memory only.
+        // The store may have versions that a flush has removed from memory only.
         if core.ownership_changes().settled().is_none() {
             return Ok(false);
         }
@@ -115,8 +115,8 @@ impl Scan<'_> {
         let Some(default_end) = self.default_end(moment.high_seqno) else { return Ok(false) };
         let is_news = moment.purge_seqno > self.vbucket.purge_seqno();
         if is_news && is_same(self.vbucket, self.incarnation) {
-            // A purge has failed after it had removed some, or has not told of it yet; what it
-            // removed may not have been counted.
+            // A purge has failed after it had removed some tombstones, or has not reported them
+            // yet; they may not have been counted.
             self.vbucket.purged_unseen(moment.purge_seqno);
             self.vbucket.raise_purge_seqno(moment.purge_seqno);
         }
@@ -143,9 +143,9 @@ impl Scan<'_> {
         }
     }
 
-    /// Waits for memory for a large record: the store's copy and that of the chunk. The readers get
-    /// first what was read before it, so that they send it during the wait. Breaks when all readers
-    /// have left, or the driver wants to stop.
+    /// Waits for memory for a large record: the store's copy and that of the chunk. The readers
+    /// first get the earlier records, so that they send them during the wait. Breaks when all
+    /// readers have left, or the driver wants to stop.
     fn reserve(&mut self, record_bytes: usize) -> ControlFlow<()> {
         let Some(memory) = self.backfiller.reader_memory() else {
             return ControlFlow::Continue(());

@@ -2,12 +2,13 @@
 //!
 //! Owns: the order of the keys, the waiters of each, the bound on both, and which fetchers sleep.
 //! Several operations that wait for one document share one read, also when they come while it is
-//! under way: what it brings into memory is no older than what they missed, or they ask again. The
-//! engine does not know the waiter: it calls a [`FetchSink`] with the caller's own
-//! token.
+//! under way: the version that it installs is no older than the one that they missed, or they fetch
+//! again. The engine does not depend on the waiter's type: it calls a [`FetchSink`] with the
+//! caller's own token.
 //!
 //! Invariants: a key that has waiters is queued, or some fetcher reads it and will [`finish`] it; a
-//! waiter is told once. A key may be in a queue after its waiters were told; it is passed over.
+//! waiter is notified once. A key may be in a queue after its waiters were notified; the fetcher
+//! skips it.
 //!
 //! [`finish`]: FetchQueue::finish
 
@@ -26,8 +27,8 @@ use crate::memory::MemoryStats;
 
 /// Keys of one batch at most: enough for the store to read in order of position.
 const BATCH_KEYS: usize = 256;
-/// Keys that a fetcher takes although others could read them concurrently: fewer are not worth
-/// waking another one.
+/// Keys that a fetcher takes although others could read them concurrently: fewer keys do not
+/// justify waking another one.
 const BATCH_KEYS_MIN: usize = 8;
 /// Bytes of values with which a batch ends. How many keys it takes is checked by the batch before.
 pub(super) const BATCH_BYTES: usize = 1 << 20;
@@ -95,7 +96,7 @@ pub(super) struct FetchBatch {
 /// A fetcher's result for a key of its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyOutcome {
-    /// Its waiters can be told.
+    /// Its waiters can be notified.
     Over(FetchOutcome),
     /// It is large, so it is read by itself.
     Large,
@@ -126,7 +127,7 @@ struct State {
     /// How many fetchers there are.
     fetchers: usize,
     asleep: Vec<Thread>,
-    /// The bucket is closing: every new waiter is told at once.
+    /// The bucket is closing: every new waiter is notified at once.
     is_closed: bool,
     /// Counts since the bucket was opened.
     asked: u64,
@@ -178,8 +179,8 @@ impl State {
         self.batch_keys.min(part)
     }
 
-    /// Waiters of a key that has been read. Others than those of the read may have come when its
-    /// own were told before its end; they wait for the next.
+    /// Waiters of a key that has been read. Later waiters may be registered when those of the read
+    /// were notified before its end; they wait for the next read.
     fn take_waiters(&mut self, wanted: &FetchKey) -> Vec<FetchWaiter> {
         if self.entries.get(wanted).is_none_or(|entry| entry.is_queued) {
             return Vec::new();
@@ -309,8 +310,8 @@ impl FetchQueue {
         count
     }
 
-    /// Takes the next batch, and wakes another fetcher for what it leaves. Each batch has to be
-    /// finished. Waiters that were turned away are told so; how many.
+    /// Takes the next batch, and wakes another fetcher for the rest. Each batch has to be finished.
+    /// Notifies the waiters that it rejects and returns their number.
     pub(super) fn take(&self) -> (FetchBatch, usize) {
         let mut state = self.state.lock();
         let turned_away = std::mem::take(&mut state.turned_away);
@@ -339,7 +340,7 @@ impl FetchQueue {
         (batch, told)
     }
 
-    /// Tells the waiters of a batch what was found, key by key; how many were told.
+    /// Notifies the waiters of a batch of each key's outcome; returns their number.
     pub(super) fn finish(&self, batch: FetchBatch, findings: &[KeyOutcome]) -> usize {
         let FetchBatch { wanted, is_large } = batch;
         assert_eq!(wanted.len(), findings.len(), "a finding for each key");

@@ -38,7 +38,7 @@ pub struct ArenaStats {
 /// See the top of the file.
 pub(super) struct Arena {
     pub(super) pool: ChunkPool,
-    /// Rounds of compaction that have begun: at a new one, threads give back what they keep ready.
+    /// Rounds of compaction that have begun. At a new one, threads return their cached blocks.
     rounds: AtomicU32,
     depots: [Depot; CLASSES],
 }
@@ -76,7 +76,7 @@ impl Arena {
         unsafe { self.depots[class.index()].give(class, &self.pool, blocks) }
     }
 
-    /// From now on each thread gives back what it keeps ready when it next uses a depot.
+    /// Each thread returns its cached blocks when it next uses a depot.
     pub(super) fn begin_round(&self) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
     }
@@ -99,7 +99,7 @@ impl Arena {
         self.depots[class.index()].stats()
     }
 
-    /// All figures but those of tables, which the arena does not know.
+    /// All figures except those of hash tables, which the arena does not track.
     pub(super) fn stats(&self) -> ArenaStats {
         let pool = self.pool.stats();
         let mut stats = ArenaStats {

@@ -58,8 +58,7 @@ pub(super) struct ChunkState {
     pub(super) table_units: u32,
     /// Place in the pool's list of all chunks.
     pub(super) at: usize,
-    /// A round of compaction has chosen the chunk, so it stays mapped until the round lets go of
-    /// it.
+    /// A round of compaction has chosen the chunk, so it stays mapped until the round releases it.
     pub(super) is_chosen: bool,
     /// The class of the slab that begins at a unit, for units that are slabs.
     pub(super) classes: [Option<Class>; UNITS],
@@ -262,7 +261,7 @@ impl Slab {
         slab
     }
 
-    /// Says that the depot of `class` knows the slab from now on. The caller holds its lock.
+    /// Publishes that the slab belongs to the depot of `class`. The caller holds its lock.
     pub(super) fn join(&mut self, class: Class) {
         assert_eq!(self.class.load(Ordering::Relaxed), 0, "a slab joins its depot once");
         self.class.store(class.number(), Ordering::Relaxed);

@@ -137,8 +137,8 @@ impl Class {
         BLOCK_BYTES[self.index()] as usize
     }
 
-    /// Logarithm of the units of a slab. Larger blocks have larger slabs, so that what is left over
-    /// behind the last block stays below a sixteenth, or an eleventh of the largest.
+    /// Logarithm of the units of a slab. Larger blocks have larger slabs, so that the waste after
+    /// the last block stays below a sixteenth, or an eleventh of the largest.
     pub(super) fn slab_order(self) -> u32 {
         match self.block_bytes() {
             0..=1024 => 0,

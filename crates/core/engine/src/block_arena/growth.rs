@@ -1,8 +1,8 @@
 //! Growth of the arena: work after memory was taken from the system.
 //!
-//! Owns: the order of that. Kept blocks go first. Only if the lower bound is still exceeded is the
-//! watcher told, so compaction and refusals begin when nothing is kept. The bounds are set here,
-//! because a lower bound that sinks asks for the same.
+//! Owns: the order of that. Kept blocks go first. The watcher is notified only if the lower bound
+//! is still exceeded, so compaction and refusals begin when no kept blocks are left. The bounds are
+//! set here, because lowering the lower bound requires the same steps.
 
 use std::sync::OnceLock;
 
@@ -24,9 +24,9 @@ pub fn set_bounds(lower: u64, upper: u64) {
     release_excess();
 }
 
-/// Reserves memory for an owner outside the arena: up to `bytes_max`, and at most half of what is
-/// left below the upper bound, so that documents can still grow. Releases idle blocks for it. Two
-/// callers at once may reserve what is left twice: the caller serialises.
+/// Reserves memory for an owner outside the arena: up to `bytes_max`, and at most half of the free
+/// memory below the upper bound, so that documents can still grow. Releases idle blocks for it.
+/// Concurrent callers could reserve the same free memory twice: the caller serialises them.
 pub fn reserve_outside(bytes_max: u64) -> OutsideReservation {
     kept_blocks::release_oldest_while(|| taken::room_bytes() / 2 < bytes_max);
     OutsideReservation::new(bytes_max.min(taken::room_bytes() / 2))

@@ -1,12 +1,12 @@
 //! A block above the largest class: its own mapping.
 //!
-//! Owns: where such blocks come from, what they take, and how they go back. They are copied in and
-//! sent out in order, so page walks do not matter to them. The system's allocator would keep what
-//! it cannot use for others, without a bound; a mapping goes back whole.
+//! Owns: allocation, accounting and release of such blocks. They are copied in and sent out in
+//! order, so page walks do not matter to them. The system's allocator would keep what it cannot use
+//! for others, without a bound; a mapping goes back whole.
 //!
 //! A process may have some ten thousand mappings. Beyond [`MAPPINGS_MAX`], and where nothing can be
-//! mapped, blocks come from the system's allocator. The address tells which: the allocator's are
-//! multiples of 16, and mapped ones begin 8 bytes after their page.
+//! mapped, blocks come from the system's allocator. The address distinguishes them: the allocator's
+//! are multiples of 16, and mapped ones begin 8 bytes after their page.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`; one more:
 //! 9. A [`LargeBlock`] is the only owner of its bytes, which came from the system for its rounded
@@ -24,7 +24,7 @@ pub(super) const MAPPINGS_MAX: usize = 16 * 1024;
 /// Where a block begins in its mapping.
 const OFFSET: usize = 8;
 const ALIGNMENT: usize = 16;
-// The address of a block tells whether it is mapped.
+// The address of a block shows whether it is mapped.
 const _: () = assert!(!OFFSET.is_multiple_of(ALIGNMENT) && PAGE.is_multiple_of(ALIGNMENT));
 /// Mappings up to this size are made resident at once: a value of 1 MiB with its key. Of a longer
 /// value nothing may ever come.

@@ -1,4 +1,4 @@
-//! Magazines: what a thread keeps of each class, so that most calls take no lock.
+//! Magazines: each thread's cache of blocks per class, so that most calls take no lock.
 //!
 //! Owns: the arrays of free blocks of one thread. An array is made when its class is first used,
 //! holds at most `Class::magazine_blocks` blocks, is refilled and emptied by halves, and is given

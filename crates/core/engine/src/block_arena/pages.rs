@@ -173,7 +173,7 @@ mod system {
         NonNull::new(base.ok()?.cast())
     }
 
-    /// Asks for pages of a kind; false when the kernel has no such pages.
+    /// Requests pages of a kind; false when the kernel has no such pages.
     pub(super) fn advise(base: NonNull<u8>, bytes: usize, kind: PageKind) -> bool {
         let advice = match kind {
             PageKind::Plain => Advice::LinuxNoHugepage,

@@ -1,10 +1,9 @@
 //! A round of compaction: chunks that are to become empty, from their choice to their release.
 //!
-//! Owns: the marks of a round and what it has counted. The caller moves the blocks, because only it
-//! knows the references to them. It visits every block twice: first it counts those that could
-//! move, and the round gives up each chunk with any other block. Then it moves the blocks of the
-//! chunks that are left. So a block that cannot move costs its chunk the place in the round, and no
-//! move is without success.
+//! Owns: the marks and counts of a round. The caller moves the blocks, because only it has the
+//! references to them. It visits every block twice: first it counts those that could move, and the
+//! round drops each chunk with any other block. Then it moves the blocks of the chunks that are
+//! left. So a chunk with an immovable block leaves the round, and no move is wasted.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 
@@ -67,7 +66,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// Chooses chunks and marks them; `None` when none is worth it, or when another round is under
+    /// Chooses chunks and marks them; `None` when none qualifies, or when another round is under
     /// way.
     pub fn begin(goal: Goal) -> Option<Round> {
         if SYSTEM_BLOCKS || IS_RUNNING.swap(true, Ordering::AcqRel) {
@@ -113,7 +112,7 @@ impl Round {
         }
     }
 
-    /// Gives up chunks with other blocks than those that were counted. False when no chunk is left.
+    /// Drops chunks that have blocks other than the counted ones. False when no chunk is left.
     pub fn keep_movable(&mut self) -> bool {
         debug_assert!(IS_RUNNING.load(Ordering::Relaxed), "marks change while their round runs");
         for surveyed in ARENA.pool.survey_chosen() {

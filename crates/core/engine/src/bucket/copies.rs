@@ -4,7 +4,7 @@
 //! active knows yet comes into force. Called by the owner of the assignment and the replication
 //! consumer. Invariants:
 //! 1. A change waits for the flush step under way, so no commit of one role lands in another.
-//! 2. A vbucket has a role in memory only when the store knows it. The store is first: if it fails,
+//! 2. A vbucket has a role in memory only when the store has it. The store is first: if it fails,
 //!    the old role stays, and the next commit repeats that in the store.
 //! 3. A vbucket whose documents go is dead until the store has forgotten them, in one step with
 //!    its next state. If the store fails, it stays dead, and the change can be repeated.
@@ -121,7 +121,7 @@ impl Bucket {
         Ok(promotion)
     }
 
-    /// Forgets what a vbucket has, in memory and on disk, and continues as an empty copy. Blocks
+    /// Drops a vbucket's documents, in memory and on disk, and continues as an empty copy. Blocks
     /// for the store.
     ///
     /// # Errors
@@ -162,8 +162,7 @@ impl Bucket {
         self.core.store().commit(&[VbBatch { vbid, records: Vec::new(), state }])
     }
 
-    /// Brings a scope or collection into force that an event of an active tells of, unless the
-    /// manifest knows it.
+    /// Brings the scope or collection of an active's event into force, unless the manifest has it.
     ///
     /// # Errors
     /// The event contradicts the manifest, or the store cannot be written.

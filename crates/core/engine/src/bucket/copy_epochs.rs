@@ -1,6 +1,6 @@
 //! Epochs of copies: promises, records and the beginning of an active copy, in two steps.
 //!
-//! Owns: that an epoch is durable before it counts. Called by the cluster, which decides who is
+//! Owns: that an epoch is durable before it counts. Called by the cluster, which chooses the
 //! active, and by the consumer of a replication stream.
 
 use oribi_types::{CopiesEpoch, Seqno, Vbid};
@@ -23,7 +23,8 @@ impl Bucket {
         self.learn_epoch(vbid, epoch, None)
     }
 
-    /// Flushes what a copy has. No stream changes it, and it serves nothing. Blocks for the store.
+    /// Flushes the queue of a copy. No stream changes the copy, and it serves nothing. Blocks for
+    /// the store.
     ///
     /// # Errors
     /// The bucket keeps no copies, or the store's.
@@ -78,9 +79,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// The first step of [`Bucket::promote`]: the store knows of the new history, and the vbucket
-    /// still serves nothing. No stream changes the copy until the second step. Blocks for the
-    /// store.
+    /// The first step of [`Bucket::promote`]: the store has the new history, and the vbucket still
+    /// serves nothing. No stream changes the copy until the second step. Blocks for the store.
     ///
     /// # Errors
     /// As [`Bucket::promote`].

@@ -27,7 +27,7 @@ impl Bucket {
         self.vbuckets().iter().for_each(|vbucket| vbucket.add_events(&context, &events));
     }
 
-    /// Adds to the history of each of these vbuckets what it does not say of the manifest in force.
+    /// Adds to each of these vbuckets the events of the manifest in force that its history lacks.
     /// Called when a history begins or continues here. Reads the store.
     pub(super) fn reconcile<'v>(&self, vbuckets: impl Iterator<Item = &'v VBucket>) {
         self.core.collections().between_changes(|manifest| {

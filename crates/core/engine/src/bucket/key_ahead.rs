@@ -1,8 +1,8 @@
 //! A key that is announced before its operation.
 //!
-//! Owns: the hash that the announcement has computed, which the operation takes along, and what is
-//! loaded into the processor's cache until then. Called by the dispatcher, which announces the keys
-//! of a turn's requests before it serves the first.
+//! Owns: the hash that the announcement has computed, which the operation reuses, and the
+//! prefetches into the processor's cache until then. Called by the dispatcher, which announces the
+//! keys of a turn's requests before it serves the first.
 
 use oribi_types::{DocKey, Vbid};
 

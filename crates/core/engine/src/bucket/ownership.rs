@@ -39,7 +39,8 @@ impl Bucket {
     }
 
     /// The number of changes of which vbuckets this node serves and with which histories, those
-    /// under way included. What was built from the vbuckets at an earlier number may lack some.
+    /// under way included. State that was built from the vbuckets at an earlier number may lack
+    /// some.
     pub fn ownership_changes(&self) -> u64 {
         self.core.ownership_changes().count()
     }
@@ -118,8 +119,8 @@ impl Bucket {
         }
     }
 
-    /// Serves each vbucket as soon as the store tells of it, and makes the beginnings of the
-    /// new histories durable at the end, because the store may accept no write before.
+    /// Serves each vbucket as soon as the store reports it, and persists the beginnings of the new
+    /// histories at the end, because the store may accept no write before.
     fn take_over_claimed(&self, wanted: &[Vbid]) -> Result<(), StoreError> {
         let mut batches = Vec::with_capacity(wanted.len());
         let Some(store) = self.shared_store() else {
@@ -178,7 +179,7 @@ impl Bucket {
         self.core.deactivate(vbid);
     }
 
-    /// Gives up vbuckets whose take-over is under way.
+    /// Abandons vbuckets whose take-over is under way.
     pub fn call_off(&self, vbuckets: &[Vbid]) {
         for vbucket in vbuckets.iter().filter_map(|vbid| self.vbucket(*vbid)) {
             vbucket.relinquish_claimed();

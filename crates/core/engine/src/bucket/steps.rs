@@ -89,8 +89,8 @@ impl Bucket {
         self.warmup.step(&self.core, &self.pager, clock)
     }
 
-    /// Asks the fetcher to bring the store's version of `key` into memory. `sink` is called once
-    /// with `token`, from another thread, possibly before this returns.
+    /// Queues a fetch of the store's version of `key` into memory. `sink` is called once with
+    /// `token`, from another thread, possibly before this returns.
     pub fn fetch(&self, vbid: Vbid, key: DocKey<'_>, sink: &Arc<dyn FetchSink>, token: u64) {
         self.fetcher.ask(vbid, key, sink, token);
     }
@@ -100,7 +100,7 @@ impl Bucket {
         self.fetch_step_timed(&no_clock)
     }
 
-    /// Reads a batch of fetches and tells their waiters. Returns how many it told.
+    /// Reads a batch of fetches and notifies their waiters. Returns the number of notified waiters.
     pub fn fetch_step_timed(&self, clock: StepClock<'_>) -> usize {
         self.fetcher.step(&self.core, &self.pager, clock)
     }

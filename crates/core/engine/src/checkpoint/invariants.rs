@@ -12,7 +12,7 @@ use super::sums::Sums;
 use crate::item::ItemRef;
 
 impl CheckpointManager {
-    /// Panics unless ranges, sums and cursors agree with what is queued.
+    /// Panics unless ranges, sums and cursors agree with the queued items.
     pub(crate) fn check_invariants(&self) {
         assert!(self.open.start <= self.high_seqno + 1, "the open checkpoint begins ahead");
         let mut sums = self.sums_gone();

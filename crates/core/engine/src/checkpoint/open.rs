@@ -1,8 +1,7 @@
 //! The open checkpoint: the last one, which takes new mutations and in which they are deduplicated.
 //!
-//! Owns: its slots and exact sums over what is in them. A read closes it first, except that a
-//! stream which keeps up copies the few references that it does not have yet. Called by the
-//! manager.
+//! Owns: its slots and exact sums over their items. A read closes it first, except that a stream
+//! which keeps up copies the few references that it does not have yet. Called by the manager.
 
 use std::mem::offset_of;
 

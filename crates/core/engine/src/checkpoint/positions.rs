@@ -2,7 +2,7 @@
 //!
 //! Owns: a tree of minima in one array. Moving one cursor changes the nodes above its place, seven
 //! for a hundred cursors, and the lowest position is read at the root. So a removal of checkpoints
-//! takes the same time with any number of cursors. It knows no cursor.
+//! takes the same time with any number of cursors. The tree has positions, not cursors.
 //!
 //! Invariant: node `i` is the lower one of nodes `2i` and `2i + 1`; the root is node 1, and places
 //! are the last half of the array.

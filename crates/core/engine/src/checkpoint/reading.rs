@@ -81,7 +81,7 @@ impl CheckpointManager {
         in_closed + self.open.items
     }
 
-    /// Reads what is behind the cursor in whole checkpoints, at least one and no more than the
+    /// Reads the slots after the cursor in whole checkpoints, at least one and no more than the
     /// limits say; the open one is closed first. The position moves by [`Self::advance`] only.
     /// `None` when the cursor was dropped.
     pub fn read(&mut self, cursor: CursorId, limits: ReadLimits) -> Option<CursorBatch> {
@@ -140,7 +140,7 @@ impl CheckpointManager {
         }
     }
 
-    /// Takes back what was read since the last [`Self::advance`]: the same will be read again.
+    /// Rewinds to the last [`Self::advance`]: the next read returns the same slots again.
     pub fn rewind(&mut self, cursor: CursorId) {
         if let Some(cursor) = self.cursors.get_mut(cursor) {
             cursor.read_to = cursor.position();

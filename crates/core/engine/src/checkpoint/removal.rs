@@ -38,8 +38,8 @@ impl CheckpointManager {
     }
 
     /// Empties the queue; seqno and CAS continue from where they are, and every cursor is at the
-    /// end. What a stream would miss has left the vbucket, so the caller ends streams first
-    /// ([`Self::end_streams`]).
+    /// end. The vbucket no longer has changes that a stream would miss, so the caller ends streams
+    /// first ([`Self::end_streams`]).
     pub fn clear(&mut self) -> ExpelledCheckpoints {
         self.close_open();
         self.cursors_to_end();
@@ -54,8 +54,8 @@ impl CheckpointManager {
         self.cursors.all_to(self.high_seqno);
     }
 
-    /// Empties the queue and continues from another seqno and CAS, be they lower: what was queued
-    /// belongs to a history that this one does not continue.
+    /// Empties the queue and continues from another seqno and CAS, even if they are lower: the
+    /// queued changes belong to a history that this one does not continue.
     pub fn restart(&mut self, high_seqno: Seqno, max_cas: Cas) -> ExpelledCheckpoints {
         let expelled = self.clear();
         let enqueued = self.enqueued();
@@ -70,9 +70,8 @@ impl CheckpointManager {
         expelled
     }
 
-    /// Drops the streams' cursors without which something could leave: those behind all other
-    /// cursors, or in front of the open checkpoint if there are no others. The caller wakes their
-    /// owners.
+    /// Drops the streams' cursors that hold up a removal: those that lag behind all other cursors,
+    /// or are before the open checkpoint if there are no others. The caller wakes their owners.
     pub fn drop_slow_cursors(&mut self) -> DetachedStreams {
         assert!(self.open.start > 0, "seqnos begin at 1");
         let kept = self.cursors.lowest_of_others().unwrap_or(self.open.start - 1);

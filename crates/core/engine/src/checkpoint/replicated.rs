@@ -55,7 +55,7 @@ impl CheckpointManager {
         self.incomplete = None;
     }
 
-    /// Forgets that a part of a snapshot is missing: the history continues from what is here.
+    /// Abandons an incomplete snapshot: the history continues from its last queued version.
     pub fn give_up_snapshot(&mut self) {
         self.close_open();
         self.incomplete = None;
@@ -73,7 +73,7 @@ impl CheckpointManager {
     }
 
     /// Queues a version of the active. `previous` is the version of the same key that the hash
-    /// table lets go of now.
+    /// table releases now.
     ///
     /// # Panics
     /// When the seqno is not above the high one: the caller checks what comes from a network.

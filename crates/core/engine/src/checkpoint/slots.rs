@@ -1,8 +1,8 @@
 //! The slots of one checkpoint: a place for every seqno that was assigned while it was open.
 //!
-//! Owns: slots in chunks of [`CHUNK_SLOTS`], so that a long checkpoint never moves what it holds;
-//! the first chunk grows in steps, so that a checkpoint of one item takes 32 bytes of slots and not
-//! 2 KiB. A chunk whose slots have all been emptied is freed at once, unless it is still being
+//! Owns: slots in chunks of [`CHUNK_SLOTS`], so that a long checkpoint never moves its slots; the
+//! first chunk grows in steps, so that a checkpoint of one item takes 32 bytes of slots and not 2
+//! KiB. A chunk whose slots have all been emptied is freed at once, unless it is still being
 //! filled: one key overwritten for ever keeps one chunk. Called by the open checkpoint, and read
 //! through a closed one.
 //!
@@ -119,7 +119,7 @@ impl Slots {
         }
     }
 
-    /// Fills the slot at `index`, which is behind all others.
+    /// Fills the slot at `index`, after all others.
     #[inline]
     pub(super) fn push(&mut self, index: u64, item: ItemRef) {
         let (number, place) = position(index);

@@ -24,7 +24,7 @@ pub struct CheckpointManagerStats {
     pub queue_bytes: usize,
     /// Bytes of the items' blocks, most of them shared with the hash table.
     pub item_bytes: usize,
-    /// Bytes that are the queue's alone: slots, and blocks that the hash table has let go of.
+    /// Bytes that are the queue's alone: slots, and blocks that the hash table has released.
     pub own_bytes: usize,
     /// Readers of the queue, in order of registration.
     pub cursors: Vec<CursorStats>,

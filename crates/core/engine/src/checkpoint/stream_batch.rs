@@ -120,7 +120,7 @@ impl StreamBatch {
         Seqno(self.end)
     }
 
-    /// True when the queue had nothing behind the cursor.
+    /// True when the queue had nothing after the cursor.
     pub fn is_empty(&self) -> bool {
         debug_assert!(self.from <= self.end, "a snapshot begins before its end");
         self.from == self.end
@@ -134,7 +134,7 @@ impl StreamBatch {
         }
     }
 
-    /// True when the queue had nothing behind the batch; false when that is not known.
+    /// True when the queue had nothing after the batch; false when that is unknown.
     pub fn is_rest(&self) -> bool {
         self.is_rest
     }

@@ -16,7 +16,7 @@ use crate::prefetch::load_line;
 
 impl CheckpointManager {
     /// Registers a stream's cursor, which will read everything after `from`, or from the oldest
-    /// slot that is still here. Memory recovery may take it away; the waker is told.
+    /// slot that is still here. Memory recovery may drop it and then notifies the waker.
     pub fn register_stream(
         &mut self,
         name: &str,
@@ -30,9 +30,9 @@ impl CheckpointManager {
         CursorRegistration { id, ..registered }
     }
 
-    /// Accepts what was read before and reads the next snapshot. It is empty at the end of the
-    /// queue; then the stream is woken when there is more. `None` when the cursor was dropped. Of
-    /// the open checkpoint at most `copied_max` bytes are copied; if that has more, it closes.
+    /// Accepts the previous snapshot and reads the next one. It is empty at the end of the queue;
+    /// then the stream is woken when there is more. `None` when the cursor was dropped. Of the open
+    /// checkpoint at most `copied_max` bytes are copied; if that has more, it closes.
     pub fn read_stream(&mut self, cursor: CursorId, copied_max: usize) -> Option<StreamBatch> {
         let from = self.cursors.get(cursor)?.read_to;
         let batch = self.snapshot_after(from, copied_max.min(STREAM_READ_BYTES_MAX));

@@ -51,8 +51,8 @@ impl AnnouncedEvents {
         }
     }
 
-    /// The events that lead from here to `manifest`; seqnos are not assigned yet. What is neither
-    /// in the manifest nor dropped belongs to a newer one, and stays.
+    /// The events that lead from here to `manifest`; seqnos are not assigned yet. A collection that
+    /// is neither in the manifest nor dropped belongs to a newer one, and stays.
     pub(crate) fn missing<'m>(&self, manifest: &'m BucketManifest) -> Vec<ManifestEvent<'m>> {
         let mut events = Vec::new();
         let event = |kind, scope, collection| ManifestEvent {
@@ -178,7 +178,7 @@ mod tests {
             assert_eq!(announced, AnnouncedEvents::all_of(manifest));
             assert!(announced.missing(manifest).is_empty());
         }
-        // A node that does not know the later manifest yet leaves what only that one has.
+        // A node without the later manifest keeps the collections that only that manifest has.
         let ended = announced.missing(&after);
         assert!(ended.iter().all(|event| !event.kind.is_end()), "{ended:?}");
     }

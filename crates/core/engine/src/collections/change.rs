@@ -1,8 +1,8 @@
 //! The changes that an administrator makes to a manifest.
 //!
 //! Owns: [`ManifestChange`] and the step from one manifest to the next. Invariant: a refused change
-//! leaves nothing behind, because the step works on a copy. Changes are rare and a manifest is
-//! small, so the copy is not worth avoiding.
+//! has no effect, because the step works on a copy. Changes are rare and a manifest is small, so
+//! the copy is cheap.
 
 use oribi_types::{CollectionId, ManifestUid, ScopeId};
 

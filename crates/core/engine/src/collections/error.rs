@@ -40,7 +40,7 @@ pub enum ManifestError {
     /// `_default` cannot be dropped.
     #[error("_default cannot be dropped")]
     Reserved,
-    /// Not a manifest; the text says what is wrong with it.
+    /// Not a manifest; the text names the fault.
     #[error("corrupt manifest: {0}")]
     Corrupt(String),
 }

@@ -42,7 +42,7 @@ impl CollectionsInForce {
     }
 
     /// Puts the manifest in force that `next` makes from the current one; `None` keeps the current
-    /// one. Returns the one in force after that. `announce` is told of both before.
+    /// one. Returns the one in force after that. `announce` gets both before.
     pub(crate) fn change<E>(
         &self,
         signal: &FlusherSignal,

@@ -32,7 +32,7 @@ pub struct Inflater {
     read: usize,
     /// Bytes of a literal that are still to be copied from there.
     literal: usize,
-    /// The latest bytes: history, and what lies ready behind it.
+    /// The latest bytes: history, followed by the output that is ready.
     window: Vec<u8>,
     /// Position of the window's first byte in the whole.
     window_from: usize,
@@ -114,7 +114,7 @@ impl Inflater {
         Ok(())
     }
 
-    /// Takes the next element; false when it refers to what is forgotten.
+    /// Takes the next element; false when it refers to bytes outside the window.
     fn element(&mut self, stream: &[u8]) -> Result<bool, InflateError> {
         let rest = stream.get(self.read..).ok_or(InflateError::Corrupt)?;
         let (&tag, operands) = rest.split_first().ok_or(InflateError::Corrupt)?;
@@ -302,8 +302,7 @@ mod tests {
                 Some(plain) if got != Err(InflateError::Corrupt) || damage.is_none() => {
                     prop_assert_eq!(got.map(|(whole, _)| whole), Ok(plain));
                 }
-                // Bytes behind the announced length are not looked at, as what is stored was
-                // checked.
+                // Bytes after the announced length are ignored, because stored values were checked.
                 _ => {}
             }
         }

@@ -51,8 +51,8 @@ impl Core {
         }
     }
 
-    /// The store reports another owner: gives up what this node no longer owns by its own account;
-    /// everything without an [`Ownership`].
+    /// The store reports another owner: deactivates the vbuckets that this node no longer owns by
+    /// its own account, or all without an [`Ownership`].
     pub(crate) fn deactivate_fenced(&self, error: &StoreError) {
         let lost = self.lost(&self.owned(), false);
         if lost.is_empty() {

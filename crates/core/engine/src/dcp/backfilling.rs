@@ -1,8 +1,8 @@
 //! The side of a stream that reads from a backfill.
 //!
-//! Owns: the scan's snapshot as far as the stream has read it, and what follows when a scan leaves
-//! the stream behind or fails: it asks again from where it stands. The marker goes out with the
-//! first change that the filter shows, so a snapshot that shows nothing is not announced.
+//! Owns: the scan's snapshot as far as the stream has read it, and the retry after a scan drops the
+//! stream or fails: the stream requests another scan from its position. The marker goes out with
+//! the first change that the filter shows, so a snapshot that shows nothing is not announced.
 
 use oribi_types::{CollectionId, Seqno};
 
@@ -13,7 +13,7 @@ use crate::backfill::{BackfillSnapshot, FAILURES_MAX, InboxItem};
 use crate::dcp::step::{SnapshotSource, StreamEndReason, StreamMarker};
 
 impl VbucketDcpStream {
-    /// Asks for a backfill from where the stream stands.
+    /// Requests a backfill from the stream's position.
     pub(super) fn ask(&mut self) {
         self.progress.backfills += 1;
         debug_assert!(!self.is_over, "an ended stream requests nothing");
@@ -71,7 +71,7 @@ impl VbucketDcpStream {
         StreamTurn::Again
     }
 
-    /// True when tombstones behind what the reader has were purged since it has it.
+    /// True when tombstones after the reader's position were purged since the reader got there.
     fn misses_tombstones(&self, snapshot: BackfillSnapshot) -> bool {
         let StreamSource::Backfill(reading) = &self.source else { return false };
         reading.from > Seqno(0)
@@ -93,7 +93,7 @@ impl VbucketDcpStream {
         while let Some(record) = chunk.record(*at) {
             let is_dropped = manifest.has_dropped(record.key.collection);
             // The store keeps prepares that are completed; a copy must not take them for open. One
-            // that is completed behind the snapshot is a part of it.
+            // that is completed after the snapshot's end is a part of it.
             let is_completed = record.key.collection == CollectionId::PREPARES
                 && !record.deleted
                 && record.seqno <= high_completed;

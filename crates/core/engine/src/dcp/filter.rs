@@ -2,8 +2,8 @@
 //!
 //! Owns: the filter as it stands at a seqno. A scope's filter grows by the collections that are
 //! created in it, and every filter shrinks by those that are dropped. Because events are part of
-//! the history, the stream itself carries the news. Documents of a dropped collection are left out:
-//! behind its end, and in a backfill everywhere.
+//! the history, the stream itself carries the news. The filter excludes documents of a dropped
+//! collection: after its end, and in a backfill everywhere.
 
 use oribi_storage::Record;
 use oribi_types::{CollectionId, ManifestUid, ScopeId};

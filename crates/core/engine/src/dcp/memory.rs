@@ -96,7 +96,7 @@ impl VbucketDcpStream {
         StreamTurn::Again
     }
 
-    /// Begins a snapshot, behind what a backfill has sent of it already.
+    /// Begins a snapshot after the changes of it that a backfill has sent.
     fn load(&mut self, read: StreamBatch) {
         self.has_caught_up = false;
         self.filter.adopt(&self.bucket.core().collections().in_force().load());

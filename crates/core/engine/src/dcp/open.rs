@@ -109,7 +109,7 @@ fn adjusted(request: &StreamRequest, table: &[FailoverEntry], readable: Seqno) -
     request
 }
 
-/// Where the stream ends. What a filter leaves out counts as sent, so the vbucket's last seqno is
+/// Where the stream ends. A filter's excluded changes count as sent, so the vbucket's last seqno is
 /// also the last one of a filtered stream.
 fn last_seqno(core: &Core, request: &StreamRequest, vbucket: &VBucket, visible: Seqno) -> Seqno {
     let flags = request.flags;

@@ -16,7 +16,7 @@ pub struct StreamRequest {
     pub uuid: VbUuid,
     /// Range of the snapshot that the reader was in, both ends included.
     pub snapshot: (Seqno, Seqno),
-    /// The purge seqno that the reader saw last, if it tells one.
+    /// The purge seqno that the reader saw last, if its request names one.
     pub client_purge_seqno: Option<Seqno>,
     pub flags: StreamOptions,
     pub filter: StreamFilter,
@@ -29,7 +29,7 @@ pub struct StreamOptions {
     pub to_latest: bool,
     /// Begin after the seqno that is the highest at the opening.
     pub from_latest: bool,
-    /// Only what is durable at the opening.
+    /// Only changes that are durable at the opening.
     pub disk_only: bool,
     /// Only from an active vbucket. Others serve no streams here anyway.
     pub active_only: bool,
@@ -42,7 +42,7 @@ pub struct StreamOptions {
 /// Part of a vbucket that a stream shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StreamFilter {
-    /// Documents of the default collection without events, for readers that know no collections.
+    /// Documents of the default collection without events, for readers without collections.
     Default,
     All,
     /// As `All`, with prepares: for a copy on another node.

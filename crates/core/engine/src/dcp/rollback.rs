@@ -21,7 +21,7 @@ pub(super) struct KnownHistory<'a> {
     pub(super) filtered_high_seqno: Option<Seqno>,
 }
 
-/// Where the reader must go back to before it asks again; `None` when it may continue.
+/// The seqno to which the reader must roll back; `None` when it may continue.
 pub(super) fn rollback(request: &StreamRequest, known: KnownHistory<'_>) -> Option<Seqno> {
     let start = request.start;
     if start == Seqno(0) && (!request.flags.strict_uuid || request.uuid.0 == 0) {

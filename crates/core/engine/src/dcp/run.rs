@@ -225,9 +225,9 @@ impl VbucketDcpStream {
         self.finish_batch();
     }
 
-    /// True when everything was sent that the queue had when it was last read, in a run. The sink
-    /// is not called for what comes next, so the reader asks again by itself, or now until
-    /// [`VbucketDcpStream::next`] is idle. Until then the queue keeps what was read.
+    /// True when the stream has sent, in a run, everything that the queue had at the last read. The
+    /// sink is not called for later changes, so the reader polls by itself, or now until
+    /// [`VbucketDcpStream::next`] is idle. Until then the queue keeps the changes of the run.
     pub fn has_caught_up(&self) -> bool {
         let is_between = matches!(self.source, StreamSource::Memory(None)) && self.ending.is_none();
         is_between && self.has_caught_up && !self.is_over && !self.is_at_its_end()

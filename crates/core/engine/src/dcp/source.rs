@@ -63,7 +63,7 @@ impl BackfillReader {
         document_of(chunk, self.at.checked_sub(1)?)
     }
 
-    /// Loses what was not sent. The inbox then asks for another scan.
+    /// Drops the changes that were not sent. The inbox then requests another scan.
     pub(super) fn give_up(&mut self) {
         (self.chunk, self.at, self.passed) = (None, 0, None);
         self.inbox.give_up();

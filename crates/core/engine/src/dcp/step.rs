@@ -23,7 +23,7 @@ pub enum StreamStep<'a> {
     SeqnoAdvanced(Seqno),
     /// The stream is over; nothing follows.
     End(StreamEndReason),
-    /// Nothing for now. [`crate::dcp::StreamSink::ready`] tells when there is more.
+    /// Nothing for now. [`crate::dcp::StreamSink::ready`] reports the next change.
     Idle,
 }
 
@@ -149,7 +149,7 @@ pub enum StreamPhase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamStats {
     pub phase: StreamPhase,
-    /// Seqno behind which it began.
+    /// The snapshot begins after this seqno.
     pub start_seqno: Seqno,
     /// Seqno at which it ends.
     pub end_seqno: Seqno,

@@ -33,7 +33,7 @@ const LEVEL: i32 = 1;
 /// First bytes of every frame, which are not kept.
 const FRAME_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// A dictionary has its number behind its own magic.
+/// A dictionary has its number after its magic.
 const NUMBER_AT: std::ops::Range<usize> = 4..8;
 
 /// Numbers that a frame names in one byte; 0 names nothing.

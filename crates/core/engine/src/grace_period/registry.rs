@@ -70,7 +70,7 @@ fn append() -> &'static Entry {
         // SAFETY: the entry was leaked; no other thread knows it yet.
         unsafe { (*address).next.store(first, Ordering::Relaxed) };
         // A reader that opens a section publishes its entry first: the fence of `ReaderSlot::enter`
-        // is behind this store.
+        // follows this store.
         match FIRST.compare_exchange(first, address, Ordering::SeqCst, Ordering::Acquire) {
             // SAFETY: the entry was leaked.
             Ok(_) => return unsafe { &*address },

@@ -1,9 +1,9 @@
 //! Retired memory that waits for the end of its grace period.
 //!
 //! Owns: the memory, in the order in which it was retired. A look at all of it orders the removals
-//! before it and notes the sections that are open; what was retired by then is free when each of
-//! them has ended. With no section open it is free at once, which is the usual case. What is
-//! retired since waits for the next check.
+//! before it and notes the sections that are open; memory retired by then is free when each of them
+//! has ended. With no section open it is free at once, which is the usual case. Memory retired
+//! since waits for the next check.
 
 use super::registry::slots;
 use super::retired::RetiredBlock;

@@ -26,7 +26,7 @@ impl ReaderSlot {
     pub(super) fn enter(&self) {
         let sections = self.0.load(Ordering::Relaxed);
         debug_assert!(sections.is_multiple_of(2), "a section is open");
-        // A release, because one who sees this section knows by it that the one before has ended.
+        // A release: a thread that sees this section must also see the end of the previous one.
         self.0.store(sections + 1, Ordering::Release);
         fence(Ordering::SeqCst);
     }

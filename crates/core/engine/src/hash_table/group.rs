@@ -262,7 +262,7 @@ impl GroupArray {
         self.fill(hash, at, item);
     }
 
-    /// Moves what is in a slot to other groups. A reader finds it in one place or both.
+    /// Moves the item of a slot to other groups. A reader finds it in one place or both.
     pub(super) fn move_to(
         &mut self,
         to: &mut GroupArray,
@@ -319,7 +319,7 @@ impl GroupArray {
         self.take(at)
     }
 
-    /// Empties one slot. Overflow counts stay, so a look-up of what was displaced still finds it.
+    /// Empties one slot. Overflow counts stay, so a look-up still finds displaced items.
     pub(in crate::hash_table) fn take(&mut self, at: GroupPosition) -> Option<ItemRef> {
         let group = &self.all()[at.group];
         debug_assert!(

@@ -1,7 +1,7 @@
 //! Hashes of keys.
 //!
 //! Owns: the hash function and its seed. An operation hashes its key once, before it takes a lock;
-//! the table hashes again only what it moves.
+//! the table rehashes only the items that it moves.
 
 use std::hash::{BuildHasher, Hasher};
 

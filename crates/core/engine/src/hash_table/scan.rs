@@ -43,9 +43,8 @@ enum Part {
 }
 
 impl HashTable {
-    /// Visits the items of up to `groups` groups, in no particular order, and moves the cursor
-    /// behind them. True at the end of the scan; the cursor then stands at the beginning of
-    /// another.
+    /// Visits the items of up to `groups` groups, in no particular order, and moves the cursor past
+    /// them. True at the end of the scan; the cursor is then at the beginning of the next scan.
     pub fn scan(
         &self,
         cursor: &mut ScanCursor,

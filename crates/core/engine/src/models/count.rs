@@ -24,7 +24,6 @@ trait Count: Send + Sync + 'static {
     fn acquire(&self);
     fn release(&self) -> bool;
 
-    /// Gives up two counts.
     fn release_two(&self) -> bool {
         self.release() || self.release()
     }
@@ -154,7 +153,7 @@ fn assert_freed<C: Count>(block: &Block<C>) {
     assert_eq!(value, FREED, "a block is never freed");
 }
 
-/// A reader that clones, a reader that only reads, and the table that lets go.
+/// A reader that clones, a reader that only reads, and the table that releases.
 fn clone_read_drop<C: Count>() {
     let (table, block) = Reference::<C>::new(7);
     let (cloning, reading) = (table.clone(), table.clone());

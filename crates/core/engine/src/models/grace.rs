@@ -103,7 +103,7 @@ fn a_block_is_freed_after_every_read() {
     loom::model(get_while_replaced::<ReaderSlot>);
 }
 
-/// Mutant: what was removed is freed at once.
+/// Mutant: removed items are freed at once.
 struct NoGrace(ReaderSlot);
 
 impl Sections for NoGrace {

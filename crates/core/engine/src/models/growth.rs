@@ -2,8 +2,8 @@
 //!
 //! Table and items are the real ones; the lock is the checker's, in the place of the vbucket's.
 //! Every order in which the threads can get the lock is run, so a look-up falls into every state of
-//! a migration that a writer leaves behind, and an item that was found is read after the table has
-//! let go of it.
+//! a migration that a writer leaves unfinished, and an item that was found is read after the table
+//! has released it.
 
 use std::sync::Arc;
 

@@ -38,7 +38,7 @@ pub(crate) struct MemorySnapshot {
     pub(crate) default_end: Seqno,
 }
 
-/// The owner of a cursor that asks by itself.
+/// The owner of a cursor that polls by itself.
 struct NoOwner;
 
 impl StreamSink for NoOwner {

@@ -23,8 +23,8 @@ pub struct CollectionStats {
     pub items: u64,
     /// Bytes of the blocks in memory, those of tombstones included.
     pub item_bytes: u64,
-    /// Bytes of keys and values of the documents: what they take in the store before its own
-    /// headers and compression. Runs ahead of the store by what is not flushed yet.
+    /// Bytes of keys and values of the documents: their size in the store before its own headers
+    /// and compression. Runs ahead of the store by the changes that are not flushed yet.
     pub disk_bytes: u64,
     /// Seqno of the newest mutation, deletions included. After a restart it is the highest among
     /// what the store has: a tombstone that was purged no longer counts.

@@ -44,7 +44,8 @@ impl VBucket {
         assert!(previous.is_none_or(|previous| previous < item.seqno()), "versions in order");
         queue.pending_added(item.block_bytes() + PENDING_BYTES);
         let (queue_bytes, queued_bytes) = (queue.own_bytes(), queue.growth(report_bytes));
-        // Before its seqno can be seen: a writer that reads the seqno asks for pending writes next.
+        // Before its seqno becomes visible: a writer that reads the seqno then checks for pending
+        // writes.
         self.has_pending.store(true, Ordering::Release);
         drop(queue);
         let (cas, seqno, vb_uuid) = (item.cas(), item.seqno(), self.uuid());
@@ -85,8 +86,8 @@ impl VBucket {
         }
     }
 
-    /// The store has everything up to `end`: what is pending there is committed, some at a time.
-    /// Nothing happens in another incarnation than that in which the batch was read.
+    /// The store has everything up to `end`: commits the pending writes up to there, some at a
+    /// time. Does nothing unless the batch was read in this incarnation.
     pub(super) fn commit_pending(&self, end: Seqno, incarnation: u64) {
         let mut is_last = !self.has_pending.load(Ordering::Acquire);
         while !is_last {
@@ -166,8 +167,7 @@ impl VBucket {
         if queue.has_idle_stream() { queue.take_idle_streams() } else { Vec::new() }
     }
 
-    /// Gives up the pending versions of collections that `keep` refuses: they never enter the
-    /// table.
+    /// Drops the pending versions of collections that `keep` refuses: they never enter the table.
     pub(super) fn retain_pending(&self, keep: impl Fn(CollectionId) -> bool) {
         if !self.has_pending.load(Ordering::Acquire) {
             return;
@@ -202,7 +202,7 @@ impl VBucket {
         streams.iter().for_each(StreamWaker::wake);
     }
 
-    /// Forgets what is pending, because the vbucket is emptied or given up.
+    /// Drops the pending writes, because the vbucket is emptied or abandoned.
     pub(super) fn clear_pending(
         &self,
         table: &mut TableGuard<'_>,

@@ -51,7 +51,7 @@ impl VBucket {
         CopyStanding { promised, recorded, complete_end, is_intact, is_lost: false }
     }
 
-    /// The state to persist so that the copy knows these epochs. No flush is under way.
+    /// The state that records the copy's epochs in the store. No flush is under way.
     pub(crate) fn state_with_epochs(
         &self,
         promised: CopiesEpoch,
@@ -69,7 +69,7 @@ impl VBucket {
         state
     }
 
-    /// The store has this state: the copy knows its epochs from here on. No flush is under way.
+    /// The store has this state: the copy's epochs count from here on. No flush is under way.
     pub(crate) fn adopt_epochs(&self, stored: &VbucketState) {
         let mut state = self.copy_state.lock();
         assert!(stored.promised_epoch >= state.promised_epoch, "a promise is never taken back");

@@ -1,13 +1,13 @@
 //! Bringing versions back from the store into a vbucket's memory.
 //!
-//! Owns: what a fetch notes before it reads, and the rules of installing what it read. A value is
-//! installed if its evicted version is still there. Under an absent key the document or its stored
-//! tombstone is installed. If the store has neither, a marker of absence is: a tombstone with seqno
-//! 0, which the operation finds when it runs again.
+//! Owns: the state that a fetch notes before it reads, and the rules of installing its result. A
+//! value is installed if its evicted version is still there. Under an absent key the document or
+//! its stored tombstone is installed. If the store has neither, the fetch installs a marker of
+//! absence: a tombstone with seqno 0, which the operation finds when it runs again.
 //!
-//! What was read may be stale: the key may have been written, flushed and evicted again since.
-//! Every version that leaves the table raises `max_removed_seqno`; if that is above the seqno at
-//! which the read began, the store is read again.
+//! The result may be stale: the key may have been written, flushed and evicted again since. Every
+//! version that leaves the table raises `max_removed_seqno`; if that is above the seqno at which
+//! the read began, the store is read again.
 
 use oribi_types::{Cas, DocKey, RevSeqno, Seqno};
 

@@ -41,8 +41,8 @@ impl VBucket {
         self.dirty.load(Ordering::Relaxed) && self.dirty.swap(false, Ordering::AcqRel)
     }
 
-    /// Reads what is to be persisted next, and the state at its end. `None` when there is nothing,
-    /// or the vbucket is not this node's.
+    /// Reads the next batch to persist, and the state at its end. `None` when there is nothing, or
+    /// the vbucket is not this node's.
     pub(crate) fn read_for_flush(&self, limits: ReadLimits) -> Option<FlushRead> {
         let cursor = self.persistence_cursor?;
         // The queue is read first: the table's maximum can then only be too high, which costs
@@ -73,7 +73,7 @@ impl VBucket {
         .complete_at(end)
     }
 
-    /// The state of what is durable. Only while no flush is under way.
+    /// The durable state. Only while no flush is under way.
     pub(crate) fn persisted_state(&self) -> VbucketState {
         debug_assert!(
             self.persisted_seqno() <= self.high_seqno(),
@@ -108,10 +108,10 @@ impl VBucket {
         self.table.lock().max_deleted_rev() > RevSeqno(0)
     }
 
-    /// The batch that was read is durable: waiters are told, and what no cursor needs any more
-    /// leaves the queue, tombstones also the table. `newest` are the highest seqnos of the batch by
-    /// collection. A batch that was read in an earlier ownership is ignored; its waiters were told
-    /// when that ended.
+    /// The batch that was read is durable: notifies its waiters, and removes the changes that no
+    /// cursor needs from the queue, tombstones also from the table. `newest` are the highest seqnos
+    /// of the batch by collection. Ignores a batch that was read in an earlier ownership; its
+    /// waiters were notified when that ended.
     pub(crate) fn flushed(
         &self,
         batch: CursorBatch,
@@ -189,13 +189,14 @@ impl VBucket {
         }
     }
 
-    /// Frees what every cursor has passed.
+    /// Frees the checkpoints that every cursor has passed.
     pub(crate) fn expel_checkpoints(&self) {
         let expelled = self.queue.lock().expel();
         self.finish_expel(expelled);
     }
 
-    /// Drops streams' cursors that hold up the queue, and tells their owners; their number.
+    /// Drops streams' cursors that hold up the queue, and notifies their owners; returns their
+    /// number.
     pub(crate) fn drop_slow_cursors(&self) -> usize {
         let dropped = self.queue.lock().drop_slow_cursors();
         dropped.iter().for_each(StreamWaker::wake);
@@ -227,7 +228,7 @@ impl VBucket {
         self.settle(expelled);
     }
 
-    /// Frees what has left the queue, then takes it off the account.
+    /// Frees the items that have left the queue, then releases their bytes from the account.
     pub(super) fn settle(&self, expelled: ExpelledCheckpoints) {
         let freed = expelled.free();
         self.queue.lock().settle(freed);

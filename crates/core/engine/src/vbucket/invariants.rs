@@ -37,7 +37,7 @@ impl VBucket {
         assert!(purge_seqno <= queue.high_seqno().0, "purged and never assigned");
     }
 
-    /// Bytes that the bucket knows of, and those that there are.
+    /// Bytes that the bucket has counted, and the actual bytes.
     #[cfg(test)]
     pub(crate) fn memory_accounts(&self) -> (u64, u64) {
         let table = self.table.lock();
@@ -79,7 +79,7 @@ impl VBucket {
 }
 
 impl VbucketTable {
-    /// Panics unless every sum is that of what is in the table and of what was evicted whole.
+    /// Panics unless every sum is that of the documents in the table and those evicted whole.
     fn check_sums(&self) {
         let (mut all, mut documents) =
             (CollectionStats::default(), [0u32; super::table::DATATYPES]);

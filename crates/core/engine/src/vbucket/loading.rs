@@ -2,7 +2,7 @@
 //!
 //! Owns: how stored records enter the table, and the end of loading. Until then a miss is not
 //! certain, because the record may still come. Invariants: a record enters the table only if
-//! nothing is there under its key, because what is present is as new or newer. Nothing that was
+//! nothing is there under its key, because a present version is as new or newer. Nothing that was
 //! written, not even a tombstone, leaves the table before loading ends, or the record that it
 //! superseded would take its place. Called by warmup.
 
@@ -30,7 +30,7 @@ impl VBucket {
 
     /// Adds stored documents to the table, each unless there is a version under its key. Leaves
     /// those in `batch` and returns their number. A load that began in another incarnation adds
-    /// nothing: what it reads may be stale.
+    /// nothing: its documents may be stale.
     pub(crate) fn load(
         &self,
         memory: &Memory,
@@ -100,7 +100,7 @@ impl VBucket {
         }
     }
 
-    /// Gives up loading: the store cannot be read, so the vbucket serves nothing. A replica is dead
+    /// Abandons loading: the store cannot be read, so the vbucket serves nothing. A replica is dead
     /// until it is copied afresh.
     pub(crate) fn fail_loading(&self, incarnation: u64) {
         self.end_loading(incarnation, FAILED, VbucketPhase::Dead as u8);

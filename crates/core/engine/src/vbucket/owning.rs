@@ -72,7 +72,7 @@ impl VBucket {
         }
     }
 
-    /// Continues what was claimed from the state in the store. It serves nothing yet.
+    /// Continues a claimed vbucket from its stored state. The vbucket serves nothing yet.
     pub(crate) fn continue_from(&self, state: &VbucketState) {
         *self.copy_state.lock() = super::copy_state::copy_state_of(state);
         let uuid = state.failover_table.first().map_or(0, |entry| entry.uuid.0);
@@ -100,7 +100,7 @@ impl VBucket {
         self.fail_waits();
     }
 
-    /// Begins to serve what was claimed; its documents are loaded concurrently, if there are any.
+    /// Begins to serve a claimed vbucket; its documents, if any, are loaded concurrently.
     pub(crate) fn begin_serving(&self) {
         let _phase_is_steady = self.table.lock();
         if self.table.phase().load(Ordering::Acquire) != STARTING {
@@ -112,7 +112,7 @@ impl VBucket {
         assert!(self.is_serving(), "a vbucket that begins to serve is active");
     }
 
-    /// Serves nothing from here on. What is queued is still flushed.
+    /// Serves nothing from here on. The flusher still writes the queue.
     pub(crate) fn retire(&self) {
         let phase_is_steady = self.table.lock();
         if self.is_owned() {

@@ -7,7 +7,7 @@
 //! A version may go when it is clean: durable, and only the table refers to it. Then neither the
 //! queue nor an answer has it, and none can get it while the table's lock is held. The second hold
 //! of the lock checks this again. Readers without the lock may still read the version; it is freed
-//! behind them.
+//! after their sections end.
 
 use oribi_types::policy::EvictionPolicy;
 use oribi_types::{Cas, DocKey, Seqno};
@@ -66,8 +66,8 @@ pub(super) enum Successor {
 }
 
 impl VBucket {
-    /// Sweeps the groups after the cursor: makes dense or evicts what was not used of late, and
-    /// lowers the frequency of the rest. True when the scan is complete.
+    /// Sweeps the groups after the cursor: makes dense or evicts versions that were not used of
+    /// late, and lowers the frequency of the rest. True when the scan is complete.
     pub(crate) fn sweep(
         &self,
         context: &Context<'_>,
@@ -131,7 +131,8 @@ impl VBucket {
     fn is_victim(&self, sweep: &mut Sweep<'_>, item: &ItemRef, report: &mut SweepReport) -> bool {
         let is_wanted = || sweep.dense.as_ref().is_some_and(|pass| pass.wants(item));
         if sweep.policy == EvictionPolicy::None {
-            // What cannot become smaller is no candidate: writes are told that memory is full.
+            // A version that cannot become smaller is no candidate: writes fail because memory is
+            // full.
             let is_victim = is_wanted() && self.is_clean(item) && item.frequency() == 0;
             if !is_victim && is_wanted() {
                 report.candidates += 1;
@@ -264,7 +265,7 @@ impl VBucket {
         }
     }
 
-    /// How far the vbucket's history goes, for one who reads it.
+    /// The ends of the vbucket's history, for its readers.
     pub(crate) fn history_ends(&self) -> HistoryEnds {
         let table = self.table.lock();
         let queue = self.queue.lock();

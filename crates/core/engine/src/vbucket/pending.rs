@@ -8,9 +8,8 @@
 //!   enters the table, when the store has it: when its batch is flushed, or when a read of the
 //!   store returns it earlier. It keeps its seqno, and the store gets it once. The invariants 2 and
 //!   3 are about this kind.
-//! - With replicas, what is queued is a prepare ([`crate::prepare`]), and the version of the
-//!   document is held here. Its commit is another version with its own seqno
-//!   ([`super::preparing`]).
+//! - With replicas, the queue holds a prepare ([`crate::prepare`]), and the version of the document
+//!   is held here. Its commit is another version with its own seqno ([`super::preparing`]).
 //!
 //! Invariants:
 //! 1. A key has one pending version at most; until that is committed, no other version of the key
@@ -34,7 +33,7 @@ use crate::item::ItemRef;
 /// Memory of a pending version besides its block: its places in both collections.
 pub(super) const PENDING_BYTES: usize = 64;
 
-/// What is known of a prepare in addition to its document.
+/// The metadata of a prepare in addition to its document.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrepareStatus {
     pub(super) level: DurabilityLevel,

@@ -1,4 +1,4 @@
-//! Looking up the version under a key: what every operation begins with.
+//! Looking up the version under a key: the first step of every operation.
 //!
 //! Owns: the critical section of the table lock that reads, and when a miss is certain. A caller
 //! takes a reference and the state of the version's lock out of it; no value is copied there.
@@ -66,7 +66,7 @@ impl VBucket {
         hash: KeyHash,
         key: DocKey<'_>,
     ) -> SharedOutcome<'s> {
-        // What is loaded during the look-up may be missed by it.
+        // The look-up may miss a document that is loaded concurrently.
         let was_active = self.table.phase().load(Ordering::Acquire) == VbucketPhase::Active as u8;
         let found = self.table.groups().find(section, hash, key);
         // Asked after the look-up: what holds now held during it.
@@ -220,7 +220,7 @@ impl VBucket {
     pub(super) fn check_phase(&self) -> Result<(), OperationRejection> {
         match self.table.phase().load(Ordering::Acquire) {
             phase if phase == VbucketPhase::Active as u8 => Ok(()),
-            // What is not loaded yet can be fetched.
+            // A fetch finds documents that are not loaded yet.
             LOADING => Ok(()),
             FAILED => Err(OperationRejection::TemporaryFailure),
             RECOMMITTING => Err(OperationRejection::Recommitting),

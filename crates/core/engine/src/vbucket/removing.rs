@@ -63,7 +63,7 @@ impl VBucket {
         purged.max(ended)
     }
 
-    /// Removes every version that `is_to_go` picks. `removed` is told of them under the table's
+    /// Removes every version that `is_to_go` picks. `removed` is called for each under the table's
     /// lock.
     pub(super) fn remove_all(
         &self,

@@ -2,10 +2,10 @@
 //!
 //! Owns: the draw within a vbucket. A slot of the table is drawn; a slot without a fitting document
 //! is drawn again, so that every document has the same chance. If fitting documents are too rare
-//! for that, the first one behind a random group is taken. Only documents whose values are in
-//! memory are picked, so the draw never waits for a disk. A vbucket that serves nothing has nothing
-//! to draw; like ownership, this is decided under the lock of its table. Called by the bucket,
-//! which draws the vbucket.
+//! for that, the first one after a random group is taken. Only documents whose values are in memory
+//! are picked, so the draw never waits for a disk. A vbucket that serves nothing has nothing to
+//! draw; like ownership, this is decided under the lock of its table. Called by the bucket, which
+//! draws the vbucket.
 
 use oribi_types::{Cas, CollectionId, Timestamp};
 
@@ -90,8 +90,8 @@ impl VBucket {
         self.next_item(wanted, random())
     }
 
-    /// Adds values of a collection from the next groups behind the cursor. True when the scan
-    /// is complete.
+    /// Adds values of a collection from the next groups after the cursor. True when the scan is
+    /// complete.
     pub(crate) fn sample_values(
         &self,
         (collection, now): (CollectionId, Timestamp),
@@ -111,7 +111,7 @@ impl VBucket {
         is_complete
     }
 
-    /// The first fitting document behind a random group; if there is none, the first of all.
+    /// The first fitting document after a random group; if there is none, the first of all.
     fn next_item(&self, wanted: SampleWish, random: u64) -> Option<(ItemRef, Cas)> {
         let behind = self.table.lock().index.cursor_at(random)?;
         self.first_item(wanted, behind).or_else(|| self.first_item(wanted, ScanCursor::default()))

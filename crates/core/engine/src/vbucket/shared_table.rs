@@ -1,12 +1,12 @@
-//! The table under its lock, and what readers may know of it without the lock.
+//! The table under its lock, and the state that readers see without the lock.
 //!
-//! Owns: the lock, and what is shown next to it: the phase, which changes under the lock, where the
-//! groups are, until when some version is locked by a client, and whether documents have left the
-//! table. Invariants:
-//! 1. What is shown is what the table had when its lock was last let go of; a writer shows it in
-//!    the moment before that. So memory that a writer takes out of the table and drops after the
-//!    lock can no longer be found, and a lock that a client has been given is seen by every reader
-//!    that begins later.
+//! Owns: the lock, and the published state next to it: the phase, which changes under the lock,
+//! where the groups are, until when some version is locked by a client, and whether documents have
+//! left the table. Invariants:
+//! 1. The published state is that of the table when its lock was last released; a writer publishes
+//!    it just before the release. So memory that a writer takes out of the table and drops after
+//!    the lock can no longer be found, and a lock that a client has been given is seen by every
+//!    reader that begins later.
 //! 2. That documents have left the table is shown before the first one leaves it. So a reader that
 //!    does not find it sees why.
 //!
@@ -119,7 +119,7 @@ impl TableGuard<'_> {
         self.table.evict_whole(hash, item)
     }
 
-    /// Empties the table and returns what was in it, to be dropped after the lock.
+    /// Empties the table and returns its content, to be dropped after the lock.
     pub(super) fn clear(&mut self) -> (HashTable, CollectionFigures) {
         self.shown.has_left_any.store(false, Ordering::Release);
         let cleared = self.table.clear();

@@ -31,9 +31,9 @@ pub(crate) struct StreamRegistration {
 /// Result of a read.
 pub(crate) enum StreamRead {
     Batch(StreamBatch),
-    /// Nothing yet: the stream's owner will be told.
+    /// Nothing yet: the stream's owner will be notified.
     Idle,
-    /// The cursor was dropped because memory is short. What was not read is in the store or in a
+    /// The cursor was dropped because memory is short. The unread changes are in the store or in a
     /// part of the queue that a new cursor finds.
     Dropped,
     /// The vbucket does not serve any more, or was emptied.
@@ -60,7 +60,7 @@ impl VBucket {
         Some(StreamRegistration { cursor, needs_backfill: registered.needs_backfill, high_seqno })
     }
 
-    /// Accepts what a stream was given before, and reads on.
+    /// Accepts the stream's previous batch, and reads the next one.
     pub(crate) fn read_stream(&self, context: &Context<'_>, cursor: StreamCursor) -> StreamRead {
         let (batch, expelled) = {
             let mut queue = self.queue.lock();
@@ -104,7 +104,7 @@ impl VBucket {
         self.queue.lock().remaining(cursor.id)
     }
 
-    /// Tells the owners of idle streams that there is more.
+    /// Notifies the owners of idle streams of new changes.
     #[cold]
     pub(super) fn wake_streams(&self) {
         let idle = self.queue.lock().take_idle_streams();

@@ -18,7 +18,7 @@ use crate::item::ItemRef;
 /// How many datatypes there are: combinations of JSON, Snappy and extended attributes.
 pub(crate) const DATATYPES: usize = 8;
 
-/// Writes by what they did to the table, since it was made.
+/// Writes by their effect on the table, since its creation.
 #[derive(Clone, Copy, Default)]
 pub(super) struct WriteCounts {
     pub(super) created: u64,
@@ -240,7 +240,7 @@ impl VbucketTable {
         removed
     }
 
-    /// Adds what a fetch has read under a key that is not in the table.
+    /// Adds a fetched version under a key that is not in the table.
     pub(super) fn install(&mut self, hash: KeyHash, item: ItemRef, is_loading: bool) {
         let (share, seqno) = (ItemFigures::of(&item), item.seqno());
         let collection = item.key().collection;

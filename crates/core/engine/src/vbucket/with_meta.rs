@@ -68,7 +68,7 @@ fn is_too_large(request: &WithMetaRequest<'_>, value_bytes_max: usize) -> bool {
     body.len() > value_bytes_max || request.value.len() - body.len() > XATTR_BYTES_MAX
 }
 
-/// Whether a version may be stored in place of what was found.
+/// Whether a version may replace the one that was found.
 fn check(request: &WithMetaRequest<'_>, found: &FoundVersion<'_>) -> Result<(), MutationOutcome> {
     check_cas(found, request.cas)?;
     if request.mode == WithMetaMode::Add && found.live.is_some() {

@@ -68,7 +68,7 @@ impl CopyAcknowledgements {
         *known = (*known).max((epoch, seqno));
     }
 
-    /// False while fewer copies exist than a durable write asks for.
+    /// False while fewer copies exist than a durable write requires.
     pub(super) fn is_possible(&self) -> bool {
         self.quorum.as_ref().is_some_and(WriteQuorum::is_possible)
     }

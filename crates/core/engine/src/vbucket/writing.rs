@@ -30,7 +30,7 @@ use crate::prefetch::load_line_to_write;
 pub(super) enum WriteError<R> {
     /// The operation is answered by this.
     Refused(R),
-    /// It was not built from what is current, so it has to be built again.
+    /// The version was not built from the current one, so it has to be built again.
     Rebase,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct WriteTerms {
 }
 
 impl WriteTerms {
-    /// Of a client's write that names what it replaces.
+    /// Of a client's write that names the CAS that it replaces.
     #[inline]
     pub(super) fn of(claim: Claim, context: &Context<'_>) -> WriteTerms {
         WriteTerms { visibility: context.visibility, ..claim.into() }
@@ -106,7 +106,7 @@ pub(super) struct FoundVersion<'a> {
 }
 
 impl FoundVersion<'_> {
-    /// True when a request that names `cas`, 0 for none, may replace what is present.
+    /// True when a request that names `cas`, 0 for none, may replace the present version.
     #[inline]
     pub(super) fn admits(&self, cas: Cas) -> bool {
         cas == Cas(0) || self.is_lock_cas || self.live.is_some_and(|live| live.cas() == cas)

@@ -132,7 +132,7 @@ pub struct Completion<'a> {
 /// A message on a connection with durable writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DurableMessage<'a> {
-    /// A message that connections without durable writes know too.
+    /// A message that connections without durable writes also accept.
     Plain(Message<'a>),
     /// A durable write that is not committed yet.
     Prepare(DcpDocument<'a, PrepareExtras>),

@@ -47,11 +47,11 @@ pub enum Message<'a> {
     SeqnoAdvanced(Seqno),
     /// The stream ends.
     StreamEnd(EndReason),
-    /// The producer asks whether the consumer lives; the answer has the same opaque.
+    /// DCP keep-alive; the answer has the same opaque.
     Noop,
 }
 
-/// Why a frame is not a message that this module knows.
+/// Why this module cannot decode a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageError {
     /// Not a request, or with another opcode.

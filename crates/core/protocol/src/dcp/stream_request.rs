@@ -15,7 +15,7 @@ pub struct StreamFlags(pub u32);
 impl StreamFlags {
     /// The vbucket moves to the consumer.
     pub const TAKEOVER: StreamFlags = StreamFlags(0x001);
-    /// Only what is persisted at the time of the request.
+    /// Only changes that are persisted at the time of the request.
     pub const DISK_ONLY: StreamFlags = StreamFlags(0x002);
     /// Only up to the high seqno at the time of the request.
     pub const TO_LATEST: StreamFlags = StreamFlags(0x004);
@@ -109,7 +109,7 @@ pub enum Filter<'a> {
 pub struct StreamValue<'a> {
     /// The documents of the stream.
     pub filter: Filter<'a>,
-    /// Manifest that the consumer knows.
+    /// The consumer's manifest.
     pub manifest_uid: Option<ManifestUid>,
     /// Id of the stream, on a connection with stream ids; not 0.
     pub stream_id: Option<u16>,

@@ -44,7 +44,7 @@ pub enum Login<'a> {
     Foreign(ForeignProtocol),
 }
 
-/// Decodes what a client that is not logged in sent.
+/// Decodes the input of a client before its login.
 pub fn decode(bytes: &[u8]) -> Login<'_> {
     let Some(end) = memchr(b'\n', bytes) else {
         return if bytes.len() > LINE_BYTES_MAX { Login::TooLong } else { Login::Incomplete };

@@ -32,7 +32,7 @@ pub struct Meta<'a> {
     pub shows_value: bool,
     /// `u`: the read is not a use of the document.
     pub is_no_use: bool,
-    /// `h` or `l`: the answer tells of earlier reads.
+    /// `h` or `l`: the answer reports earlier reads.
     pub shows_history: bool,
     /// `I`: mark as stale.
     pub invalidates: bool,

@@ -75,7 +75,7 @@ pub(super) fn parse_store<'a>(mode: StoreMode, mut tokens: Tokens<'a>) -> Parsed
     parse().ok_or(Fault { answer: BAD_FORMAT, quiet, skip_bytes: 0 })
 }
 
-/// Parses `ms` behind the verb.
+/// Parses the arguments of `ms`.
 pub(super) fn parse_meta_set<'a>(mut tokens: Tokens<'a>) -> ParsedStore<'a> {
     let key = tokens.next().ok_or(Fault::new(UNKNOWN))?;
     let bytes = tokens.next().filter(|_| key.len() <= KEY_BYTES_MAX);

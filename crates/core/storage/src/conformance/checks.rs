@@ -1,4 +1,4 @@
-//! The named checks. Each starts on an empty medium and tells one rule of the trait.
+//! The named checks. Each starts on an empty medium and checks one rule of the trait.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! Checks of what one commit may bring. Each starts on an empty medium and tells one rule of the
+//! Checks of the content of one commit. Each starts on an empty medium and checks one rule of the
 //! trait.
 
 use oribi_types::Vbid;

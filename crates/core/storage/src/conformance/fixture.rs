@@ -1,4 +1,4 @@
-//! Records, states and small questions to a store, so that each check reads as what it checks.
+//! Records, states and short queries of a store, so that each check reads like its rule.
 
 use std::ops::ControlFlow;
 

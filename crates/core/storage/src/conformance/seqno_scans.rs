@@ -213,7 +213,7 @@ pub(super) fn beside_commits(medium: &dyn Medium) {
     });
 }
 
-/// A flush that was prepared before a purge brings a state that does not know of it.
+/// A flush that was prepared before a purge brings a state without that purge.
 pub(super) fn purges_last(medium: &dyn Medium) {
     let store = open(medium);
     let purge_seqno = |store: &dyn KvStore| begin(store, 0, 0).snapshot().purge_seqno.0;

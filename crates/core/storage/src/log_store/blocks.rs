@@ -10,14 +10,14 @@ const _: () = assert!(BLOCK_BYTES_MAX.is_power_of_two());
 /// Aligned memory that grows when more is asked for.
 #[derive(Default)]
 pub(super) struct Blocks {
-    /// Longer than what is used where that is at least a block, so that an aligned part can be.
+    /// Longer than the used part where that is at least a block, so that an aligned part can be.
     memory: Vec<u8>,
     /// Where the aligned part begins.
     begin: usize,
 }
 
 impl Blocks {
-    /// Room for `bytes`, aligned from one block on, with any content. Forgets what was there if it
+    /// Room for `bytes`, aligned from one block on, with any content. Drops the old content if it
     /// has to grow.
     #[inline]
     pub(super) fn room(&mut self, bytes: usize) -> &mut [u8] {

@@ -33,7 +33,7 @@ pub(super) struct LogBounds {
 }
 
 impl LogBounds {
-    /// The vbucket was dropped. What was purged in it before is gone as well.
+    /// The vbucket was dropped. Removes the bounds of its earlier purges.
     pub(super) fn drop_vbucket(&mut self, vbid: Vbid, position: LogPosition) {
         self.vbuckets.insert(vbid, position);
         self.collections.retain(|key, bound| key.0 != vbid || *bound > position);
@@ -80,7 +80,7 @@ impl LogBounds {
         purges.into_iter().any(|purge| deleted_at < purge.purge_before && position < purge.position)
     }
 
-    /// Forgets bounds behind which nothing is left, when `oldest` is the first segment there is.
+    /// Drops bounds that no longer cover a segment, when `oldest` is the first segment.
     pub(super) fn forget_before(&mut self, oldest: u32) {
         let matters = |position: &LogPosition| position.segment >= oldest;
         self.vbuckets.retain(|_, position| matters(position));

@@ -192,7 +192,7 @@ impl Catalog {
         &self.spans[usize::from(slot)]
     }
 
-    /// Versions were written to the segment in this slot, behind all others.
+    /// Versions were written to the segment in this slot, after all others.
     pub(super) fn wrote(&mut self, slot: u16, vbid: Vbid, span: Span) {
         debug_assert!(self.segments[usize::from(slot)].is_some(), "spans are of a segment");
         self.spans[usize::from(slot)].wrote(vbid, span);

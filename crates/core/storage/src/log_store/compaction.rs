@@ -36,8 +36,8 @@ pub(super) const SLICE_BYTES: u64 = 1 << 20;
 /// made while it works.
 pub(super) const EARLY_PERCENT: u64 = 15;
 
-/// Space that compaction leaves to commits: a copy that finds no space would end all writing, and
-/// what it moves is safe where it is. Enough for what one step writes, with a new segment's
+/// Space that compaction leaves to commits: a copy that finds no space would end all writing, while
+/// the originals are safe without it. Enough for what one step writes, with a new segment's
 /// beginning. A store of several logs leaves so much for each of them, because all may see the same
 /// free space and write a step at once.
 pub(super) const RESERVE_BYTES: u64 = 16 << 20;
@@ -55,7 +55,7 @@ const PURGED_MIN: u64 = if cfg!(test) { 3 } else { 4096 };
 /// Result of one step of compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompactionStep {
-    /// There is too little garbage to be worth anything.
+    /// There is too little garbage to compact.
     Idle,
     /// A reader must not miss records that move; try again later.
     Waiting,

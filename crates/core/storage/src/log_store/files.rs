@@ -1,8 +1,8 @@
 //! The seam between the log and the file system, and the real side of it.
 //!
-//! Owns: [`LogDirectory`] and [`LogFile`], everything that the log asks of a file system, and their
-//! implementation on real files. Invariant: nothing else in the log store touches a file, so that
-//! the simulated side (tests only) sees every step and can lose, tear and refuse each of them.
+//! Owns: [`LogDirectory`] and [`LogFile`], everything that the log requires of a file system, and
+//! their implementation on real files. Invariant: nothing else in the log store touches a file, so
+//! that the simulated side (tests only) sees every step and can lose, tear and refuse each of them.
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ pub(super) trait LogDirectory: Send + Sync {
     /// Bytes that can still be written to the file system; `None` when it does not say.
     fn free_bytes(&self) -> Option<u64>;
 
-    /// A seed for the hashes of a new store: no two stores share it, and no client knows it.
+    /// A seed for the hashes of a new store: no two stores share it, and it is secret from clients.
     fn new_seed(&self) -> u64;
 }
 
@@ -65,13 +65,13 @@ pub(super) trait LogFile: Send + Sync {
     /// block. Past the page cache where the file system can.
     fn write_blocks(&self, blocks: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes the content and the length durable. After an error it is unknown what is.
+    /// Makes the content and the length durable. After an error, neither is certain.
     fn sync(&self) -> io::Result<()>;
 
     /// Cuts the file off at `bytes`; the sync that follows makes it durable.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
 
-    /// No blocks will be written for now: lets go of what that needs.
+    /// No blocks will be written for now: releases the resources of writing.
     fn rest(&self);
 }
 

@@ -1,4 +1,4 @@
-//! The index file of a sealed segment: what opening has to know of it, without the documents.
+//! The index file of a sealed segment: the facts that opening needs, without the documents.
 //!
 //! Owns: its layout, how it is collected while the segment is written, and how it is read back. It
 //! lists the versions, and after them the seqnos of each vbucket ([`super::spans`]), so that a
@@ -204,7 +204,7 @@ pub(super) fn read(
     if !is_right {
         return None;
     }
-    // The checksum was right, so what is left to check is what a bug could have written.
+    // The checksum was right, so the remaining checks are against bugs of the writer.
     let is_span = |entry: &&[u8]| entry[HINT_KIND_AT] == HINT_SPAN_KIND;
     let spans = entries.rchunks_exact(HINT_ENTRY_BYTES).take_while(is_span);
     let (versions, spans) = entries.split_at(entries.len() - spans.count() * HINT_ENTRY_BYTES);

@@ -163,8 +163,7 @@ impl IndexTable {
         })
     }
 
-    /// True when there are as many exact entries, or gone ones, that packing is worth a pass over
-    /// all of them.
+    /// True when enough entries are exact or removed to justify a packing pass over all of them.
     pub(super) fn is_due(&self, packing: Packing) -> bool {
         let added = self.exact.len().saturating_sub(self.left_exact);
         added.max(self.packed.gone()) > self.tolerated(packing)
@@ -183,8 +182,8 @@ impl IndexTable {
         PackedIndex::of(&self.packed, self.exact.iter().filter(is_old), packing.prefix_bits)
     }
 
-    /// Takes over what [`IndexTable::packed`] has made of it. Returns what it had before, to be
-    /// freed without a lock.
+    /// Installs the result of [`IndexTable::packed`]. Returns the previous entries, to be freed
+    /// without a lock.
     pub(super) fn take_packed(
         &mut self,
         packed: PackedIndex,

@@ -1,16 +1,16 @@
 //! Scans by key: the records of a collection in a vbucket, sorted in memory.
 //!
-//! Owns: what a scan keeps of its moment. The index has neither keys nor their order, so a scan
-//! reads the records as they lie, joined where they are near to each other, and sorts them. What
-//! it keeps of them depends on the memory that scans of the process have left ([`Share`]):
+//! Owns: the snapshot that a scan keeps. The index has neither keys nor their order, so a scan
+//! reads the records as they lie, joined where they are near to each other, and sorts them. What it
+//! keeps of them depends on the memory that scans of the process have left ([`Share`]):
 //!
 //! 1. the places of the records that it is about to read, of all or of so many as fit, in the
 //!    order of fingerprints. A key keeps its fingerprint, and packing keeps the upper bits of it. A
 //!    lot has all keys with the same upper bits. So commits, compaction and packing between two
 //!    lots neither hide a key nor show it twice;
 //! 2. whole records; of further ones the key and the length, and it reads each again in its turn;
-//! 3. where not even all keys fit, the smallest ones. It shows these, and passes over the records
-//!    again for those behind.
+//! 3. where not even all keys fit, the smallest ones. It shows these, and reads the records again
+//!    for the greater ones.
 //!
 //! A scan with one lot of places and one pass shows one moment. Invariants: a scan never fails for
 //! want of memory; every record is checked before it is shown; no lock is held while a scan reads.
@@ -140,7 +140,7 @@ impl<'s> Pass<'s> {
         Ok(())
     }
 
-    /// Takes places from a fingerprint on, and tells from which on there are more.
+    /// Takes places from a fingerprint on, and returns the first fingerprint of the rest.
     fn take_places(
         &mut self,
         catalog: &Catalog,
@@ -264,7 +264,7 @@ impl<'s> Pass<'s> {
         );
     }
 
-    /// Gives up whole records, and where there is none, the greater half of the keys.
+    /// Drops whole records, and where there is none, the greater half of the keys.
     fn free_capacity(&mut self) {
         self.keeps_records = false;
         let kept = &self.kept;
@@ -354,7 +354,7 @@ impl<'s> Pass<'s> {
     }
 }
 
-/// Bytes from the first record to the end of those that are worth reading with it.
+/// Bytes from the first record to the end of those that one read covers with it.
 fn together(places: &[RecordPlace]) -> u64 {
     debug_assert!(places.is_sorted(), "records are read forwards");
     let first = places[0];

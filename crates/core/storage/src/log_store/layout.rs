@@ -3,7 +3,7 @@
 //!
 //! Owns: offsets, magics, checksums and the kinds of records. Invariants: numbers are
 //! little-endian; every record begins at a multiple of [`UNIT_BYTES`]; whatever bytes come in,
-//! decoding answers a record or what is wrong with it and never panics. It does no I/O.
+//! decoding returns a record or its fault and never panics. It does no I/O.
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
@@ -168,7 +168,7 @@ impl<'a> StoredRecord<'a> {
         StoredRecord { kind, vbid, origin, record }
     }
 
-    /// A record that is no version; what is not given is zero.
+    /// A record that is no version; fields without a parameter are zero.
     pub(super) fn control(
         kind: Kind,
         vbid: Vbid,

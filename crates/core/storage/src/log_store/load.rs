@@ -21,7 +21,7 @@ use crate::counters::ReadCount;
 use crate::{LoadPart, LoadPlan, Record, StoreError};
 
 /// Length of a stretch: some hundredths of a second of work for one thread, so that several end at
-/// about the same time and progress can be told between two.
+/// about the same time and progress can be reported between two.
 const STRETCH_BYTES: u64 = 8 << 20;
 
 /// Bytes that are read at a time: few enough to stay in a core's own cache.

@@ -45,7 +45,7 @@ pub(super) struct Log {
     pub(super) compaction_fails: AtomicBool,
     /// Bytes that scans by key may keep.
     pub(super) scan_memory: &'static ScanMemory,
-    /// Opening found the end that closing writes, and nothing behind it.
+    /// Opening found the end record that closing writes, and nothing after it.
     pub(super) ended_in_order: bool,
     /// Data that opening gave up.
     pub(super) losses: LogLosses,
@@ -69,7 +69,7 @@ pub struct LogSizes {
 }
 
 /// Segments into which the live part of a log is divided at least, as long as they are not shorter
-/// than the minimum; a shorter one costs more files and syncs than it is worth.
+/// than the minimum; shorter ones cost more files and syncs than they save.
 const SEGMENTS_MIN: u64 = 16;
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 const _: () = assert!(SEGMENT_BYTES_MIN <= SEGMENT_BYTES_MAX);
@@ -89,7 +89,7 @@ struct Group {
     begin: usize,
 }
 
-/// The keys of a commit, as the index knows them.
+/// The keys of a commit, in the form of the index.
 struct Keys {
     /// In the order of the records.
     fingerprints: Vec<Fingerprint>,
@@ -197,8 +197,8 @@ impl Log {
         Ok(())
     }
 
-    /// The batches' states, with the purges that their senders did not know of. The caller is the
-    /// only writer, so none comes concurrently.
+    /// The batches' states, with the purges that their senders missed. The caller is the only
+    /// writer, so none comes concurrently.
     fn states_after(&self, batches: Batches<'_, '_>) -> Vec<VbucketState> {
         let catalog = self.catalog.read();
         let known = |batch: &VbBatch<'_>| match self.planted.has(Bug::TakesPurgesBack) {
@@ -208,7 +208,8 @@ impl Log {
         batches.iter().map(known).collect()
     }
 
-    /// Shows readers what was just synced, group by group, so that none of them waits for all.
+    /// Publishes the synced versions to readers, group by group, so that none of them waits for
+    /// all.
     fn apply(
         &self,
         writer: &LogWriter,
@@ -282,7 +283,7 @@ impl Log {
     }
 
     /// Writes records that are no versions as one frame of at most `room` bytes and syncs it. Both
-    /// `make` and `apply`, which runs after the sync, are told where the frame stands.
+    /// `make` and `apply`, which runs after the sync, get the position of the frame.
     pub(super) fn control<'a>(
         &self,
         room: u64,
@@ -328,7 +329,8 @@ impl Log {
     pub(super) fn garbage_percent(&self) -> u64 {
         let (bytes, garbage) = self.catalog.read().log_bytes();
         debug_assert!(garbage <= bytes, "garbage is a part of the log");
-        // The active segment cannot be compacted, and a log of few segments is not worth it.
+        // The active segment cannot be compacted, and compacting a log of few segments gains too
+        // little.
         let is_small = bytes < self.segment_limit_for(bytes - garbage) * 2;
         if is_small { 0 } else { garbage * 100 / bytes.max(1) }
     }
@@ -351,8 +353,8 @@ impl Log {
         })
     }
 
-    /// Says durably that the last commit was synced, so that damage to it while no process has the
-    /// store open is told from a commit that was cut off. A store that was not closed lacks this.
+    /// Says durably that the last commit was synced, so that opening distinguishes later damage to
+    /// it from a commit that was cut off. A store that was not closed lacks this.
     pub(super) fn close(&self) -> Result<(), StoreError> {
         let is_needed = {
             let writer = self.writer.lock();

@@ -1,4 +1,4 @@
-//! One log among those of a store: which vbuckets are its own, and what it shares with the others.
+//! One log among those of a store: its own vbuckets, and the parts that it shares with the others.
 //!
 //! Owns: the rule by which vbuckets belong to logs, and the shared parts. Invariant: vbucket `v` of
 //! a store of `n` logs is in log `v % n` for as long as the store exists, so no two logs ever have

@@ -86,7 +86,7 @@ impl From<io::Error> for NewestFault {
     }
 }
 
-/// Frames of the newest segment, and what they say together.
+/// Frames of the newest segment, and their combined content.
 struct Frames {
     newest: Newest,
     /// Number and offset of each.
@@ -129,7 +129,7 @@ impl Control {
     }
 }
 
-/// Reads the newest segment. `seed` is the store's where other segments told it.
+/// Reads the newest segment. `seed` is the store's, if other segments have it.
 pub(super) fn read_newest(
     file: Arc<dyn LogFile>,
     id: u32,
@@ -142,7 +142,7 @@ pub(super) fn read_newest(
     let read = file.read_at(&mut header, 0)?;
     let (seed, has_header) = match (decode_segment_header(&header, id), salvage) {
         (Ok(own), _) if read == header.len() => (own, true),
-        // Without another segment, the seed is right unless it is what was damaged.
+        // Without another segment, the seed is right unless the damage is in the seed.
         (_, Salvage::WithRoot(_)) => {
             (seed.unwrap_or(u64::from_le_bytes(take(&header, SEGMENT_SEED_AT))), false)
         }
@@ -300,7 +300,7 @@ impl Frames {
         }
     }
 
-    /// A frame is whole: what it says counts.
+    /// A frame is whole: its content counts.
     fn take_frame(&mut self, header: &FrameHeader, at: u64) -> Result<(), ReadFault> {
         let is_root = self.controls.first().is_some_and(|first| first.kind == Kind::Segments);
         let is_in_place = if is_root { self.found.is_empty() } else { !self.lacks_root() };

@@ -1,4 +1,4 @@
-//! Opening: reads what the log says, repairs what a crash left, and builds the catalog.
+//! Opening: reads the log, repairs the damage of a crash, and builds the catalog.
 //!
 //! Owns: the order of an opening. The newest segment comes first, because it lists the segments and
 //! the bounds; the others follow in the order in which they were written, by index file where there
@@ -354,8 +354,8 @@ impl LogOpening<'_> {
         }
     }
 
-    /// Makes the disk say what was read: no tail, nothing uncertain, no files that are gone. True
-    /// when there was a tail.
+    /// Makes the disk match the state that was read: no tail, nothing uncertain, no removed files.
+    /// True when there was a tail.
     fn mend(&self, newest: &Newest) -> io::Result<bool> {
         let file = &newest.file;
         let behind = file.bytes()?.saturating_sub(newest.end);

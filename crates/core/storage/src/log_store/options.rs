@@ -26,9 +26,9 @@ pub struct LogOptions {
     /// the record that it supersedes, and [`KvStore::may_contain`](crate::KvStore::may_contain) is
     /// true for some keys that are not there.
     pub packing: Option<Packing>,
-    /// Open a store with damaged or missing segments, and give up what cannot be read; what can be
-    /// is moved to a new segment at once. An older version can come back where a newer one was
-    /// lost, so this is for the operator who has no better copy.
+    /// Open a store with damaged or missing segments, and drop unreadable records; readable ones
+    /// are moved to a new segment at once. An older version can come back where a newer one was
+    /// lost, so use this only without a better copy.
     pub accepts_damage: bool,
 }
 
@@ -46,8 +46,8 @@ impl Default for LogOptions {
     }
 }
 
-/// Least length of segments that several logs divide among them: shorter ones cost more files and
-/// syncs than their entries in memory are worth.
+/// Least length of segments that several logs divide among them: shorter ones cost more in files
+/// and syncs than they save in memory for entries.
 const DIVIDED_SEGMENT_BYTES_MIN: u64 = 8 << 20;
 
 impl LogOptions {

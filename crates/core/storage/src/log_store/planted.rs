@@ -15,7 +15,7 @@ pub enum Bug {
     ShowsBeforeTheSync,
     /// Compaction does not move tombstones.
     ForgetsTombstones,
-    /// Compaction removes a segment before what was moved is durable.
+    /// Compaction removes a segment before its copies are durable.
     RemovesBeforeTheSync,
     /// Opening does not compare checksums.
     IgnoresChecksums,
@@ -33,9 +33,9 @@ pub enum Bug {
     ShowsCopiesBeforeTheSync,
     /// Omits to write recovered frames again before the store relies on them.
     TrustsTheTail,
-    /// Scans by seqno are not told which seqnos compaction has moved to a segment.
+    /// Scans by seqno miss the seqnos that compaction has moved to a segment.
     ForgetsWhereCopiesBelong,
-    /// The last block is written again without what was in it.
+    /// The last block is written again without its earlier bytes.
     ForgetsTheTail,
     /// A sealed segment keeps the zeros after its last frame.
     KeepsThePadding,

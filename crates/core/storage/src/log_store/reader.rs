@@ -1,6 +1,6 @@
 //! Walks through a segment from beginning to end.
 //!
-//! Owns: the read-ahead buffer and every check of what is read. Invariants: a length is compared
+//! Owns: the read-ahead buffer and every check of the bytes read. Invariants: a length is compared
 //! with the rest of its frame or file before it is used; a record is shown only after its checksum
 //! was right, unless the caller checks the few that it needs; reading stops at the first damage and
 //! says where. It allocates per segment and for records larger than the buffer, never per record.
@@ -24,7 +24,7 @@ const _: () = assert!(FRAME_HEADER_BYTES <= READ_BYTES && RECORD_HEADER_BYTES <=
 #[derive(Debug)]
 pub(super) enum ReadFault {
     Io(io::Error),
-    /// The bytes at this offset are not what was written.
+    /// The bytes at this offset differ from the written ones.
     Bad {
         offset: u64,
         what: &'static str,

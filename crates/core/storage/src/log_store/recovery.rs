@@ -1,4 +1,4 @@
-//! After a failed write: how the log comes back to what is certainly on disk, while it stays open.
+//! After a failed write: how the log returns to its certainly durable state, while it stays open.
 //!
 //! Owns: the recovery, and when readers are shown the copies of compaction. Invariants: after a
 //! failure everything after the last successful sync is cut off durably before the next write; a
@@ -14,7 +14,7 @@
 //! 2. What stands before the last successful sync is on disk. A later failed sync says nothing
 //!    about it, because the log only appends.
 //! 3. After a failed sync, pages that were not written can still be read and look sound, and no
-//!    later sync writes them. All of them are behind the last successful sync, so they are cut off
+//!    later sync writes them. All of them come after the last successful sync, so they are cut off
 //!    with the rest, and the cut is synced. Then the segment is sealed: if the device has lost its
 //!    place there, nothing new depends on it.
 //! 4. Only after the cut is durable is the next frame written, with the number of the first one
@@ -37,7 +37,7 @@ use crate::StoreError;
 const MOVES_PER_HOLD: usize = 256;
 
 impl Log {
-    /// Cuts off what a failed write left, when there was one. An error leaves everything for the
+    /// Cuts off the remains of a failed write, if there was one. An error leaves everything for the
     /// next attempt.
     pub(super) fn recover(&self, writer: &mut LogWriter) -> Result<(), StoreError> {
         let why = match &writer.failure {

@@ -115,7 +115,7 @@ impl Log {
 
     /// Purges tombstones that were deleted before `purge_before` and returns the highest seqno
     /// among them. The bound is where the log ended before the search, so that an opening finds the
-    /// same tombstones: later ones are behind it, and none moves until then.
+    /// same tombstones: later ones come after the bound, and none moves until then.
     pub(super) fn purge_tombstones(
         &self,
         vbid: Vbid,

@@ -1,7 +1,7 @@
-//! Salvage: the data that an opening gives up when it accepts damage.
+//! Salvage: the data that an opening drops when it accepts damage.
 //!
 //! Owns: the account of lost bytes, frames and seqnos, and its log lines. [`Account`] takes frames
-//! and damage in the order of the log. Two rules of the log tell what is missing between them:
+//! and damage in the order of the log. Two rules of the log show the losses between them:
 //! - frames have consecutive numbers, also from one segment to the next;
 //! - a commit has the state of each of its vbuckets after their versions, with the highest seqno,
 //!   and so has the root of a segment. So whatever is lost of a vbucket has seqnos above the last
@@ -145,7 +145,7 @@ pub(super) struct Account {
     last: (u32, u64),
     /// No frame has followed the last damage yet.
     is_open: bool,
-    /// Damages of which it is not known what they concern.
+    /// Damages of unknown extent.
     unknown: u64,
     losses: LogLosses,
 }
@@ -175,7 +175,7 @@ impl Account {
         for (vbid, state) in states.into_iter().flatten() {
             self.lose(vbid, state.0, state);
         }
-        // Of a segment without any whole frame, the one after it tells the numbers.
+        // The segment after one without any whole frame shows the numbers of its frames.
         if self.last.0.checked_add(1) == Some(segment) {
             self.last.0 = segment;
         }

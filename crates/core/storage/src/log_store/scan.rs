@@ -1,6 +1,6 @@
 //! Scans by seqno: one pass forwards over a vbucket's records, at one moment.
 //!
-//! Owns: what a scan keeps of its moment, and the order in which it reads. Invariants: every record
+//! Owns: the snapshot that a scan keeps, and the order in which it reads. Invariants: every record
 //! is checked before it is shown, and has a higher seqno than the one before it; no lock is held
 //! while it reads. Memory: four bytes a record that the scan has yet to open (the index has 18 to
 //! 20 for each), [`READ_AHEAD_BYTES`], and one record.
@@ -98,7 +98,7 @@ impl Run {
         Ok(Seqno(u64::from_le_bytes(take(head, RECORD_SEQNO_AT))))
     }
 
-    /// Bytes from the record at `index` to the end of those that are worth reading with it.
+    /// Bytes from the record at `index` to the end of those that one read covers with it.
     fn together(&self, index: usize, ahead: u64) -> u64 {
         let (first, mut last) = (self.offset(index), self.offset(index));
         debug_assert!(self.units.is_sorted(), "a run is read forwards");
@@ -112,9 +112,9 @@ impl Run {
         last - first + FIRST_READ_BYTES as u64
     }
 
-    /// Loads the next record and as many after it as are worth reading with it, `ahead` bytes at
-    /// most. A record of which the last read has only the head begins the next read: to read the
-    /// rest of it alone would leave the next one cut off as well, and so on to the end of the run.
+    /// Loads the next record and those after it that one read covers, `ahead` bytes at most. A
+    /// record of which the last read has only the head begins the next read: to read the rest of it
+    /// alone would leave the next one cut off as well, and so on to the end of the run.
     fn load(&mut self, ahead: u64) -> Result<(), StoreError> {
         debug_assert!(self.next < self.units.len(), "a run that has ended is not read");
         let offset = self.offset(self.next);

@@ -2,9 +2,9 @@
 //!
 //! Owns: what a file system may do when power goes: of everything that was not synced any part may
 //! be there, by sectors, in any order; names that were not synced may be there or not. A failed
-//! sync forgets what it should have written: it can still be read, is no longer written by a later
-//! sync, and is gone after a crash, as Linux does it. The bytes outlive the store that is crashed.
-//! Callers: tests of this crate and, through [`crate::testing`], of the engine.
+//! sync drops the bytes that it should have written: it can still be read, is no longer written by
+//! a later sync, and is gone after a crash, as Linux does it. The bytes outlive the store that is
+//! crashed. Callers: tests of this crate and, through [`crate::testing`], of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,7 +22,7 @@ const SECTOR_BYTES: usize = 512;
 pub enum Trouble {
     /// The power goes, in the middle of whatever the step is.
     PowerLoss,
-    /// The step fails; nothing is known of what it left.
+    /// The step fails; its effect is unknown.
     Failure,
     /// From this step on there is no space.
     NoSpace,
@@ -436,7 +436,7 @@ impl LogFile for SimFile {
             return Ok(());
         }
         if !state.is_off {
-            // Nothing or some of it was written, and what was not looks as if it were.
+            // Nothing or some of it was written, and the rest still reads as if it were.
             let written_of = [0, 2][state.random.below(2) as usize];
             for sector in std::mem::take(&mut content.dirty) {
                 if state.random.below(4) < written_of {

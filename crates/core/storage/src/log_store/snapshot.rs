@@ -1,7 +1,7 @@
 //! A copy of a store that takes no time and no space: hard links, while the store is written.
 //!
-//! Owns: the moment of the copy, and what it has besides the logs. `log_copy.rs` has the files of
-//! one log. The copy is what a crash at one moment would leave in all logs, so it opens like after
+//! Owns: the moment of the copy, and its files besides the logs. `log_copy.rs` has the files of one
+//! log. The copy equals the state of all logs after a crash at one moment, so it opens like after
 //! one. The caller is a program that runs concurrently with the server, or without one; it takes no
 //! lock.
 //!
@@ -15,9 +15,9 @@
 //! 2. The logs are noted in turn, until as many notes as there are logs, one after the other, are
 //!    equal to the notes before. All of those were taken before the first of these. The moment of
 //!    the copy is between them.
-//! 3. What is in a note was written before that moment, because the first of the two equal notes
-//!    has it. What was acknowledged before that moment is in the note, because the second one has
-//!    it: a write has ended before its sync, and what has ended can be read.
+//! 3. Bytes in a note were written before that moment, because the first of the two equal notes has
+//!    them. Writes acknowledged before that moment are in the note, because the second one has
+//!    them: a write ends before its sync, and an ended write can be read.
 //! 4. Then the directories are listed once more. If a newer segment is there, the copy begins
 //!    again. The newest number never falls, except that of a segment without acknowledged frames.
 //! 5. Later the files are copied as they are in the notes. A copied file has what is in front of

@@ -56,7 +56,7 @@ pub(super) enum SegmentKnowledge {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
     by_vbucket: BTreeMap<Vbid, Span>,
-    /// Everything that was written to the segment was told.
+    /// All writes to the segment are included.
     is_complete: bool,
 }
 

@@ -3,9 +3,9 @@
 //! Owns: the buffer that frames are put together in. Files are written past the page cache, which
 //! takes whole blocks only. So the last block of a frame is written with zeros after the frame,
 //! stays here, and is written once more with the next frame's first bytes. Invariants: a block is
-//! written only with everything that the log has in it; what was acknowledged is written again with
-//! the same bytes, so a write that power cuts off changes none of them. Caller: the writer, which
-//! tells where each frame begins.
+//! written only with everything that the log has in it; acknowledged bytes are written again
+//! unchanged, so a write that a power failure cuts off changes none of them. Caller: the writer,
+//! which passes the start of each frame.
 
 use std::io;
 
@@ -23,7 +23,7 @@ const _: () = assert!(STAGING_BYTES.is_multiple_of(BLOCK_BYTES_MAX));
 pub(super) struct Staging {
     /// Empty until the first write.
     memory: Blocks,
-    /// The segment; `None` when it is unknown what is here.
+    /// The segment; `None` when the staged bytes are unknown.
     segment: Option<u32>,
     /// Offset in the segment of the first byte, a multiple of the file's block.
     at: u64,
@@ -80,7 +80,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Writes what is here, the last block with zeros after it, which `keeps_tail` says to keep.
+    /// Writes the staged bytes, the last block padded with zeros; with `keeps_tail` it stays
+    /// staged.
     pub(super) fn flush(&mut self, file: &dyn LogFile, keeps_tail: bool) -> io::Result<()> {
         let block_bytes = file.block_bytes();
         let whole = self.len.next_multiple_of(block_bytes);

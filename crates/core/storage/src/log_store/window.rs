@@ -1,9 +1,9 @@
 //! Part of a segment in memory, for reading records in the order in which they lie.
 //!
-//! Owns: the buffer and how far it reads ahead. Much at once is read past the page cache, which
-//! would be filled with what is not needed twice. Invariants: every record is checked before it is
-//! shown; a length is compared with what is left of the segment before it is used. Callers: the
-//! load of all records, look-ups of many keys, and scans.
+//! Owns: the buffer and how far it reads ahead. Large reads bypass the page cache, which would
+//! otherwise fill with bytes that are read once. Invariants: every record is checked before it is
+//! shown; a length is compared with the rest of the segment before it is used. Callers: the load of
+//! all records, look-ups of many keys, and scans.
 
 use super::blocks::Blocks;
 use super::catalog::Segment;

@@ -1,7 +1,7 @@
 //! The one way to write: frames at the end of the active segment, and new segments.
 //!
-//! Owns: the active segment, frame numbers, what is known to be synced, the bounds, and the failure
-//! after which a recovery is due. Invariants:
+//! Owns: the active segment, frame numbers, the synced position, the bounds, and the failure after
+//! which a recovery is due. Invariants:
 //! - a frame is within one segment;
 //! - a segment is synced before the next one is made, and the next one is synced with its name
 //!   before anything is written after its root;
@@ -301,7 +301,7 @@ impl LogWriter {
     }
 
     /// Writes the index file of a sealed segment. Without one the segment is read at the next
-    /// opening, so a failure is worth no more than a line in the log.
+    /// opening, so a failure is only logged.
     fn write_hint(&mut self, mut sealed: ActiveSegment, catalog: &RwLock<Catalog>) {
         debug_assert_eq!(sealed.durable_end, sealed.end, "a sealed segment is durable");
         let name = hint_name(sealed.id);

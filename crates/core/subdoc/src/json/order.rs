@@ -3,7 +3,8 @@
 //!
 //! A token is followed by the next byte that is not whitespace. A step and a run over whitespace
 //! therefore turn the masks of tokens into the masks of allowed followers, to compare with the
-//! actual tokens. The meaning of a comma depends on its container, which the brackets module tells.
+//! actual tokens. The meaning of a comma depends on its container, which the brackets module
+//! tracks.
 
 use super::carry::{PreviousMask, Runs};
 

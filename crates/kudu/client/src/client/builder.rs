@@ -51,7 +51,7 @@ impl ClientBuilder {
     }
 
     /// The user name that the client claims where the cluster does not require authentication. The
-    /// default is the name of the user who runs the process.
+    /// default is the user name of the process.
     pub fn user(mut self, user: impl Into<String>) -> ClientBuilder {
         self.messenger.user = user.into();
         self
@@ -123,9 +123,9 @@ impl ClientBuilder {
     }
 }
 
-/// The name of the user who runs the process. The C++ client does the same, and this user owns the
-/// tables that the client creates. The environment counts only if this machine does not list the
-/// user: it names the user who logged in, or is empty.
+/// The user name of the process. The C++ client does the same, and this user owns the tables that
+/// the client creates. The environment counts only if this machine does not list the user: it names
+/// the login user, or is empty.
 fn user_of_process() -> String {
     let named =
         |variable: &str| std::env::var(variable).ok().filter(|name| !name.trim().is_empty());

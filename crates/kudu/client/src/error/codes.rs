@@ -18,7 +18,7 @@ macro_rules! wire_codes {
         }
 
         impl $name {
-            /// The code with this wire number; `Unknown` if this client does not know it.
+            /// The code with this wire number; `Unknown` for any other number.
             pub const fn from_wire(number: i32) -> $name {
                 match number {
                     $($number => $name::$variant,)*
@@ -174,7 +174,7 @@ wire_codes! {
         MismatchedSchema = 5,
         /// The server has no replica of this tablet.
         TabletNotFound = 6,
-        /// The server no longer knows the scanner.
+        /// The scanner has expired on the server.
         ScannerExpired = 7,
         /// The scan specification is not valid.
         InvalidScanSpec = 8,

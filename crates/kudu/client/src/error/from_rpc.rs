@@ -1,7 +1,6 @@
 //! Maps failures of the RPC layer to the public error.
 //!
-//! The RPC layer's own type has what the retry logic needs; the public one has what a caller can
-//! use.
+//! The RPC layer's own type serves the retry logic; the public one has what a caller can use.
 
 use super::{Error, RpcErrorCode};
 use crate::proto::rpc::RpcErrorCodePb;

@@ -16,7 +16,7 @@ use crate::proto::rpc::{SignedTokenPb, TokenPb};
 /// Minimum time between two attempts to renew, so that a wrong clock cannot flood the master.
 const RENEWAL_DISTANCE_MIN: Duration = Duration::from_secs(1);
 
-/// The credentials as last told by the leader.
+/// The leader's latest credentials.
 #[derive(Debug, Default)]
 pub(crate) struct Credentials {
     ca_certs_der: Vec<Vec<u8>>,

@@ -1,11 +1,12 @@
 //! The search for the leading master.
 //!
-//! The search asks all configured masters at the same time, because a follower knows no more than
-//! the leader itself. The first master that claims to lead wins, and the search does not wait for
-//! the others. It also asks further masters that a reply names, so one address is enough to find a
-//! cluster. Invariants: one search runs at a time, and waiting calls share its result. A caller
-//! names a stale leader by its generation, so many calls that fail together cause one search. The
-//! leader's reply also carries the credentials, which reach the messenger only from here.
+//! The search queries all configured masters at the same time, because a follower knows no more
+//! than the leader itself. The first master that claims to lead wins, and the search does not wait
+//! for the others. It also queries further masters that a reply names, so one address is enough to
+//! find a cluster. Invariants: one search runs at a time, and waiting calls share its result. A
+//! caller names a stale leader by its generation, so many calls that fail together cause one
+//! search. The leader's reply also carries the credentials, which reach the messenger only from
+//! here.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -115,7 +116,7 @@ impl Masters {
         }
     }
 
-    /// Asks until one master leads or the deadline passes.
+    /// Queries masters until one leads or the deadline passes.
     async fn search(
         &self,
         mut authentication: Authentication,
@@ -138,7 +139,7 @@ impl Masters {
         unreachable!("a range without an end does not end")
     }
 
-    /// Asks every master once, and the masters that they name.
+    /// Queries every master once, and the masters that they name.
     async fn ask_all(
         &self,
         authentication: Authentication,

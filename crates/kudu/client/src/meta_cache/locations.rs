@@ -5,7 +5,7 @@
 //! unknown, and an expired entry counts as unknown. An unchanged tablet keeps its [`Tablet`] over
 //! all answers, so every holder sees its replicas move.
 //!
-//! An answer tells more than its tablets. The master returns them in order, starting with the
+//! An answer implies more than its tablets. The master returns them in order, starting with the
 //! tablet that holds the key in question. If there is none, it starts with the nearest tablet
 //! before the key, or else after it. A gap between two returned tablets is therefore a range
 //! without a tablet. So is the space after the last one when the answer has fewer tablets than
@@ -101,7 +101,7 @@ impl TableLocations {
             self.put(Bytes::new(), Entry { end: Bytes::new(), tablet: None, expires });
             return;
         };
-        // The first tablet is behind the key only when there is none at or before it.
+        // The first tablet is after the key only when there is none at or before it.
         let mut reached =
             if asked < first.partition.start.as_ref() { Some(Bytes::new()) } else { None };
         for located in answer {

@@ -1,4 +1,4 @@
-//! A tablet as the client knows it: its part of the table, and where its replicas are.
+//! The client's view of a tablet: its part of the table, and the addresses of its replicas.
 //!
 //! The cache, the snapshots of sessions and the calls in flight share a [`Tablet`]. Its bounds
 //! never change. Each answer of the master replaces its replicas as a whole, so an earlier snapshot
@@ -163,7 +163,7 @@ impl ReplicaSet {
         }
     }
 
-    /// Excludes this replica until the client asks the master again.
+    /// Excludes this replica until the client's next lookup at the master.
     pub(crate) fn mark_failed(&self, index: usize) {
         if index < 64 {
             self.failed.fetch_or(1 << index, Ordering::Relaxed);

@@ -2,11 +2,11 @@
 //!
 //! The picker is pure. A Write goes to the presumed leader. If that one failed or denied
 //! leadership, the Write tries each other replica in turn, and other Writes follow it at once.
-//! After all of them it asks the master and starts again. Guessing is safe for a Write, because a
-//! follower refuses it. A follower answers a read with its own data. A read that needs the leader
-//! therefore never goes to a guessed replica: it asks the master at once. A scan that any replica
-//! may serve goes to a near one. Invariant: between two answers of the master no replica is tried
-//! again after it refused.
+//! After all of them it looks the tablet up at the master and starts again. Guessing is safe for a
+//! Write, because a follower refuses it. A follower answers a read with its own data. A read that
+//! needs the leader therefore never goes to a guessed replica: the picker looks the tablet up at
+//! once. A scan that any replica may serve goes to a near one. Invariant: between two answers of
+//! the master no replica is tried again after it refused.
 
 use crate::meta_cache::{Replica, ReplicaSet};
 

@@ -1,6 +1,6 @@
 //! A server that speaks Kudu's RPC and answers from a test's script.
 //!
-//! It negotiates in plain text, records every call in order, and asks the test's script for each
+//! It negotiates in plain text, records every call in order, and calls the test's script for each
 //! answer. It can refuse, fall silent and close the connection on demand, which a real server
 //! cannot.
 

@@ -43,7 +43,7 @@ pub(crate) struct NegotiationOffer {
     /// The user name for PLAIN.
     pub user: String,
     pub tls: TlsOffer,
-    /// Sent only if the client offers TLS and knows the cluster's authority.
+    /// Sent only if the client offers TLS and has the cluster's authority.
     pub authn_token: Option<SignedTokenPb>,
     pub tls_configs: TlsConfigs,
     /// The server's address.
@@ -236,7 +236,7 @@ impl Negotiation {
     ) -> Result<Authentication, NegotiationError> {
         let chosen = message.authn_types.first().and_then(|chosen| chosen.kind.as_ref());
         match chosen {
-            // A server that names no choice knows only SASL.
+            // A server that names no choice supports only SASL.
             None | Some(AuthenticationType::Sasl(_)) => {
                 let plain =
                     message.sasl_mechanisms.iter().any(|offered| offered.mechanism == PLAIN);

@@ -4,7 +4,7 @@
 //! It owns the verifier and two configurations. One checks a server's chain up to the cluster's
 //! authority, for connections that authenticate by token. The other accepts any certificate, for
 //! connections that authenticate by user name. The latter encrypt without proving the server's
-//! identity: a client cannot know the authority before a master has sent it. Like Kudu's own
+//! identity: a client does not have the authority before a master has sent it. Like Kudu's own
 //! clients, it never checks host names. It supports TLS 1.2 and 1.3. The negotiation calls it.
 
 use std::net::IpAddr;

@@ -159,7 +159,7 @@ impl ScannerBuilder {
         self
     }
 
-    /// Builds the scanner, or says what is wrong with its description.
+    /// Builds the scanner, or returns the fault of its description.
     pub fn build(self) -> Result<Scanner, Error> {
         let prefetch = self.prefetch;
         Ok(Scanner::new(self.into_spec()?, prefetch))

@@ -36,7 +36,7 @@ pub struct ScanMetrics {
 }
 
 impl ScanMetrics {
-    /// Adds what a server reports.
+    /// Adds a server's figures.
     pub(crate) fn add_reported(&mut self, reported: &ResourceMetricsPb) {
         // A negative figure is a server's mistake and counts as zero.
         let unsigned =

@@ -5,7 +5,7 @@
 //! the same server with the same sequence number, because a server does not execute a request that
 //! it turns away. If a scanner is lost (its server gone, restarted or silent), the scan opens a new
 //! one on any replica, if that cannot repeat or skip rows. That is so if the tablet has returned no
-//! rows yet, or if the scan is ordered and knows the last key and the snapshot. Otherwise the scan
+//! rows yet, or if the scan is ordered and has the last key and the snapshot. Otherwise the scan
 //! fails, because rows without order cannot be resumed. Invariants: call sequence numbers grow by
 //! one for each answered request. Every scanner gets the rest of the limit. One batch takes no
 //! longer than the timeout. The scan has no state outside itself, so it can move into a task.
@@ -164,7 +164,7 @@ impl TabletScan {
         Ok(RpcReply { message: reply.message, sidecars: reply.sidecars })
     }
 
-    /// Asks the open scanner for more.
+    /// Fetches the next batch from the open scanner.
     async fn read_on(&mut self, deadline: Instant) -> Result<RpcReply<ScanResponsePb>, Failure> {
         let Some(scanner) = &mut self.scanner else { unreachable!("the caller looked") };
         let request = ScanRequestPb {

@@ -3,8 +3,8 @@
 //!
 //! One lock guards everything here. A row holds it from its first cell to its end; only the timer
 //! takes it too, and never waits for it. Invariants: between two rows the buffers hold whole rows
-//! only. An abandoned row leaves nothing behind. `bytes` is the sum over the tablets. The session
-//! calls it. It sends nothing itself, but says when it is time.
+//! only. An abandoned row leaves no bytes in the buffer. `bytes` is the sum over the tablets. The
+//! session calls it. It sends nothing itself, but says when it is time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Filling {
     bytes: usize,
     /// Tablets that have rows here.
     lanes_with_rows: usize,
-    /// The size from which one tablet's rows are worth a request.
+    /// The size from which one tablet's rows fill a request.
     lane_flush_bytes: usize,
     limits: FillingLimits,
     /// All rows that the session ever took.
@@ -48,7 +48,7 @@ pub(super) struct Filling {
 /// The bounds of the buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillingLimits {
-    /// Bytes over all tablets from which rows are worth sending.
+    /// Bytes over all tablets from which the session sends rows.
     pub watermark_bytes: usize,
     /// Bytes of the rows of one request, at most.
     pub batch_bytes_max: usize,
@@ -89,7 +89,7 @@ pub(super) struct SealedBatch {
 pub(super) enum AddResult {
     /// It is buffered with others.
     Buffered,
-    /// It completed a batch that is worth sending.
+    /// It completed a batch that is ready to be sent.
     BatchReady(usize),
     /// No known tablet covers it; it is still open.
     NoTablet,

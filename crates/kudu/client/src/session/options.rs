@@ -1,4 +1,4 @@
-//! When a session sends what it has buffered, and how much it buffers.
+//! When a session sends its buffered rows, and how much it buffers.
 //!
 //! The defaults are those of Kudu's C++ client, except for the buffer, which is somewhat larger
 //! there for historical reasons. A program tuned for that client can keep its numbers.

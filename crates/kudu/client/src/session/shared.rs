@@ -69,8 +69,7 @@ impl SessionShared {
         }
     }
 
-    /// In the background mode: sends batches that are worth it, and says whether the program has to
-    /// wait.
+    /// In the background mode: sends full batches, and returns whether the program has to wait.
     #[inline]
     fn after_buffered(
         self: &Arc<Self>,
@@ -138,7 +137,7 @@ impl SessionShared {
         Ok(())
     }
 
-    /// Asks for the table's tablets and finishes the open row once one of them covers it.
+    /// Fetches the table's tablets and finishes the open row once one of them covers it.
     async fn find_tablet(
         self: &Arc<Self>,
         operation: RowOperation,
@@ -169,7 +168,7 @@ impl SessionShared {
         Ok(())
     }
 
-    /// Asks for the table's tablets again if one of them is gone.
+    /// Fetches the table's tablets again if one of them is gone.
     pub(super) async fn renew_stale_view(&self) -> Result<(), SessionError> {
         if self.writing.view_is_stale.swap(false, Ordering::AcqRel) {
             self.load_view(true).await?;

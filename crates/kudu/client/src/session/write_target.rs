@@ -31,7 +31,7 @@ pub(crate) type TargetFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Erro
 
 /// A table that takes batches.
 pub(crate) trait WriteTarget: Debug + Send + Sync + 'static {
-    /// The table's current view. With `reload` the target asks the master again.
+    /// The table's current view. With `reload` the target fetches it from the master again.
     fn view(&self, reload: bool, deadline: Instant) -> TargetFuture<'_, TableView>;
 
     /// Writes a batch to a tablet of a view.

@@ -31,8 +31,8 @@ use super::statistics::SessionStatistics;
 use super::write_request::WriteRequest;
 use super::write_target::WriteTarget;
 
-/// How often the session encodes a batch again before it gives up. More would mean that the table
-/// is altered between any two attempts.
+/// How often the session encodes a batch again before it fails. More would mean that the table is
+/// altered between any two attempts.
 const SCHEMAS_MAX: usize = 5;
 
 /// The writing side of a session.
@@ -251,7 +251,7 @@ impl Writing {
         Ok(written)
     }
 
-    /// Asks for the table's schema. True if it differs from the refused one.
+    /// Fetches the table's schema. True if it differs from the refused one.
     async fn has_other_schema(
         &self,
         refused: &Arc<SentSchema>,

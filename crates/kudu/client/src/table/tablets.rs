@@ -88,8 +88,8 @@ impl Table {
         Ok(())
     }
 
-    /// Asks the master for some tablets from a key on, caches the answer, and looks at the cache
-    /// before anybody else can: whoever opens the table again forgets some of it.
+    /// Fetches some tablets from a key on from the master, caches the answer, and looks at the
+    /// cache before anybody else can: whoever opens the table again forgets some of it.
     async fn ask<T>(
         &self,
         partition_key: &[u8],
@@ -106,8 +106,8 @@ impl Table {
         let (hash_key, range_key) = partition_key.split_at(hash_bytes);
         let request = GetTableLocationsRequestPb {
             table: by_id(self.id()),
-            // Servers before 1.17 know only this form, which cannot express tables with different
-            // hash schemas per range; later ones prefer the other.
+            // Servers before 1.17 support only this form, which cannot express tables with
+            // different hash schemas per range; later ones prefer the other.
             partition_key_start: Some(Bytes::copy_from_slice(partition_key)),
             key_start: Some(PartitionKeyPb {
                 hash_key: Some(Bytes::copy_from_slice(hash_key)),

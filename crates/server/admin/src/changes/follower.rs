@@ -93,7 +93,7 @@ pub(super) struct Follower {
     woken: Vec<u64>,
 }
 
-/// Whether the client is told how the stream ended.
+/// Whether the client gets the end reason of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FollowerEnd {
     /// It was, or it is gone.
@@ -174,7 +174,7 @@ impl Follower {
         }
     }
 
-    /// Sends the last event and waits until the client has what is before it.
+    /// Sends the last event and waits until the client has the earlier ones.
     async fn end(mut self, reason: &'static str, sender: mpsc::Sender<Bytes>) -> FollowerEnd {
         (self.queued, self.block) = (None, None);
         let user = &self.parts.viewer.user;

@@ -30,7 +30,7 @@ pub(super) struct ChangesParameters {
     pub values: bool,
     pub xattrs: bool,
     pub snapshots: bool,
-    /// Only the last event of what is sent at a time has an id.
+    /// Only the last event of each send has an id.
     pub sparse_ids: bool,
 }
 

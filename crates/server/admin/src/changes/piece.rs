@@ -57,7 +57,7 @@ impl Outgoing {
         Arc::clone(&self.taken_bytes)
     }
 
-    /// True when the client is so far behind that others need not wait for it.
+    /// True when the client lags so far that others need not wait for it.
     pub fn is_client_behind(&self) -> bool {
         if self.held_bytes() == 0 {
             return false;
@@ -107,7 +107,7 @@ impl StreamPiece {
         reserved.saturating_sub(self.bytes.len())
     }
 
-    /// The piece as hyper takes it. What it does not need is given back.
+    /// The piece as hyper takes it. Returns its unused reservation.
     pub fn into_bytes(mut self) -> Bytes {
         assert_eq!(self.unreserved, 0, "a piece is sent once");
         self.bytes.shrink_to_fit();

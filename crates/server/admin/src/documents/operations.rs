@@ -223,7 +223,7 @@ fn written(target: &DocumentTarget, outcome: MutationOutcome) -> Result<HttpRepl
     }
 }
 
-/// Lists documents, one more than the page has rows, which tells where the next page begins.
+/// Lists documents, one more than the page has rows; the extra one is the start of the next page.
 pub(super) async fn page(
     bucket: Arc<Bucket>,
     collection: CollectionId,

@@ -120,8 +120,8 @@ async fn collect(
 }
 
 /// Receives a refused body after its answer and keeps nothing of it: a browser in the middle of an
-/// upload would report the closed connection instead of the answer. Gives up after
-/// [`SHORT_DEADLINE`]; the connection then closes.
+/// upload would report the closed connection instead of the answer. Stops after [`SHORT_DEADLINE`];
+/// the connection then closes.
 async fn discard(mut body: Incoming) {
     let receive = async { while let Some(Ok(_)) = body.frame().await {} };
     let _ = tokio::time::timeout(SHORT_DEADLINE, receive).await;

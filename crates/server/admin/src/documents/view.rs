@@ -2,7 +2,7 @@
 //!
 //! Owns: the fields, and which of them a user sees. Values are text or base64, never parsed JSON,
 //! so that a reader gets each digit of a number. Invariant: an answer is bounded, whatever the
-//! document holds; what is missing of it is said. Caller: `documents`.
+//! document holds; the answer names the missing parts. Caller: `documents`.
 
 use std::borrow::Cow;
 

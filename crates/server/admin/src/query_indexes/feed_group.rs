@@ -194,7 +194,7 @@ impl FeedGroup {
         !self.ready.is_empty()
     }
 
-    /// When a vbucket asks for its stream, at the latest.
+    /// When a vbucket requests its stream, at the latest.
     pub fn due(&self) -> Option<Instant> {
         let due = |state: &FeedState| match state {
             FeedState::Waiting { due, .. } => Some(*due),
@@ -324,7 +324,7 @@ impl FeedGroup {
             self.step(at, now, until, &mut report);
             report.touched.push(at);
             is_over = Instant::now() >= until;
-            // Behind an obstacle the others come first.
+            // After an obstacle the other vbuckets come first.
             self.first = if is_over || report.has_obstacle() { at + 1 } else { 0 };
         }
         if self.unfed + self.paused > 0 || report.has_lost {
@@ -395,7 +395,7 @@ impl FeedGroup {
             Err(StreamOpenError::Rollback(_) | StreamOpenError::Range) => {
                 waiting_at_the_beginning(now)
             }
-            // Not served, loading, or short of memory: the next examination or attempt tells.
+            // Not served, loading, or short of memory: the next examination or attempt decides.
             Ok(_) | Err(_) => FeedState::Waiting { due: now + PAUSE, from, fed },
         }
     }

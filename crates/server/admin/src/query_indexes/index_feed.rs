@@ -207,7 +207,7 @@ impl IndexFeed {
         self.publish(&all);
     }
 
-    /// Tells statements how far the online group is, in vbuckets that have changed.
+    /// Publishes the progress of the online group to statements, for vbuckets that have changed.
     fn publish(&mut self, touched: &[usize]) {
         debug_assert!(
             touched.iter().all(|at| *at < self.bucket.vbuckets().len()),
@@ -277,7 +277,7 @@ impl IndexFeed {
         ));
     }
 
-    /// Removes stale entries of an index that is full, gives the pager time, and gives up then.
+    /// Removes stale entries of an index that is full, gives the pager time, then fails the index.
     fn free_memory(&mut self, index: Arc<FedIndex>, now: Instant) {
         let is_swept = self.sweep.as_ref().is_some_and(|(swept, _)| Arc::ptr_eq(swept, &index));
         match self.full.iter_mut().find(|full| Arc::ptr_eq(&full.index, &index)) {

@@ -2,8 +2,8 @@
 //!
 //! Owns: reading them as a GET does: from memory, and from the store where memory has no value. A
 //! statement thus sees the newest version, persisted or not. It sees the version's own CAS also
-//! while a client has the document locked: scans and indexes know no locks, and a change that
-//! names this CAS is refused as locked.
+//! while a client has the document locked: scans and indexes ignore locks, and a change that names
+//! this CAS is refused as locked.
 
 use std::ops::ControlFlow;
 

@@ -42,7 +42,7 @@ pub(super) struct SnapshotScans<'r> {
     left: VecDeque<Vbid>,
     current: Option<(Vbid, SnapshotScan)>,
     batch: DocumentBatch,
-    /// For the batch, and what a scan reads ahead.
+    /// For the batch, and the read-ahead of a scan.
     _usual: Reservation,
     /// For a large document of the batch.
     large: Option<LargeValueMemory>,
@@ -163,7 +163,7 @@ impl<'r> SnapshotScans<'r> {
             } else {
                 large.replace(None);
             }
-            // What is passed over counts, too: the statement may have to end.
+            // Skipped records count, too: the statement may have to end.
             match batch.bytes() >= SCAN_BATCH_BYTES || looked_at >= BATCH_DOCUMENTS {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
@@ -198,7 +198,7 @@ impl<'r> SnapshotScans<'r> {
 }
 
 impl KeyspaceReader {
-    /// Waits until what was acknowledged is persisted.
+    /// Waits until acknowledged writes are persisted.
     fn wait_until_persisted(&self, vbuckets: &VecDeque<Vbid>) -> Result<()> {
         if self.handle.is_in_memory() {
             return Ok(());

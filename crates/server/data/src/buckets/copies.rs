@@ -99,7 +99,7 @@ impl BucketCopies {
         Ok(self.bucket.vbucket(vbid).ok_or("the bucket has no such vbucket")?)
     }
 
-    /// The vbucket and what it knows, if it accepts this epoch still.
+    /// The vbucket and its state, if it still accepts this epoch.
     fn accepting(
         &self,
         vbid: Vbid,
@@ -224,7 +224,7 @@ impl VbucketCopies for BucketCopies {
                 None
             }
             false => {
-                // First the epoch: what it stores is the state in memory, a replica's.
+                // The epoch first: it stores the state in memory, which is a replica's.
                 self.bucket.record_epoch(vbid, epoch)?;
                 Some(self.bucket.prepare_promotion(vbid, epoch)?)
             }
@@ -232,7 +232,7 @@ impl VbucketCopies for BucketCopies {
         let mut active = self.active.lock();
         let before = active.get(&vbid).map(|active| active.is_serving);
         if prepared.is_some() || before.is_some() {
-            // Who serves continues in the next epoch without a pause.
+            // A serving active continues in the next epoch without a pause.
             let is_serving = prepared.is_none() && before == Some(true);
             active.insert(vbid, ActiveCopy { epoch, prepared, is_serving });
         }
@@ -254,7 +254,7 @@ impl VbucketCopies for BucketCopies {
         active.is_serving = true;
         drop(all);
         if let Some(vbucket) = self.bucket.vbucket(vbid) {
-            // A lone survivor commits at once what it inherited.
+            // A lone survivor commits its inherited prepares at once.
             vbucket.complete_prepares(&self.bucket.context(wall_clock()));
         }
     }

@@ -41,7 +41,8 @@ impl DurabilityMin {
     }
 }
 
-/// Copies that a durable write to a bucket waits for: a majority of those that the bucket asks for.
+/// Copies that a durable write to a bucket waits for: a majority of those that the bucket is
+/// configured for.
 #[derive(Debug)]
 pub(super) struct DurableMajority(AtomicU8);
 
@@ -56,7 +57,7 @@ impl DurableMajority {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The bucket asks for `replicas` copies besides the active one.
+    /// The bucket is configured for `replicas` copies besides the active one.
     pub(super) fn set_replicas(&self, replicas: u8) {
         let majority = replicas.div_ceil(2) + 1;
         assert!(

@@ -103,7 +103,7 @@ impl BucketHandle {
         self.durable_majority.get()
     }
 
-    /// The bucket asks for `replicas` copies of each vbucket besides the active one.
+    /// The bucket is configured for `replicas` copies of each vbucket besides the active one.
     pub(crate) fn set_replicas(&self, replicas: u8) {
         self.durable_majority.set_replicas(replicas);
     }

@@ -11,8 +11,7 @@ use oribi_storage_kudu::{KuduStore, KuduUrl};
 
 use super::store_place::StorePlace;
 
-/// Longest time that a command waits for a store behind a network. A starting server waits without
-/// limit.
+/// Longest time that a command waits for a remote store. A starting server waits without limit.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens or creates the table of a bucket.

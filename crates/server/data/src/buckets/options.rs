@@ -55,7 +55,7 @@ pub struct BucketOptions {
     pub replicas: Option<u8>,
     /// Whether a damaged journal is accepted when the bucket is opened.
     pub accepts_damaged_log: bool,
-    /// Whether to wait without limit while a store behind a network is unreachable.
+    /// Whether to wait without limit while a remote store is unreachable.
     pub waits_for_store: bool,
 }
 

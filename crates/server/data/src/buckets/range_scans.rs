@@ -149,7 +149,7 @@ impl RangeScans {
         scan.order(ScanOrder::Continue { limits, shown, reply });
     }
 
-    /// Asks for the next page of the current request.
+    /// Requests the next page of the current request.
     pub fn resume(&self, id: ScanId, reply: ScanReply) {
         match self.shared.scans.lock().get(&id) {
             Some(scan) => scan.order(ScanOrder::Resume { reply }),

@@ -42,8 +42,8 @@ fn packing_of(memory_bytes: u64) -> Packing {
 /// 0.75 us, so one flusher keeps up with the workers of a few cores that also read. Each further
 /// log makes one more sync for every flush.
 const CORES_PER_LOG: usize = 4;
-/// Memory of the bucket for each log. What a log keeps, up to 9 MiB while it compacts and its
-/// records are tiny, is less than two percent of it.
+/// Memory of the bucket for each log. A log's own memory, up to 9 MiB while it compacts tiny
+/// records, is less than two percent of it.
 const MEMORY_PER_LOG: u64 = 512 << 20;
 /// Logs of a store whose operator does not say otherwise.
 const LOGS_UNASKED_MAX: usize = 16;

@@ -18,6 +18,6 @@ pub struct StorePlace<'a> {
     pub memory_quota_bytes: u64,
     /// Memory of a bucket that may have many more keys than fit in it, in bytes.
     pub many_keys_memory_bytes: Option<u64>,
-    /// Whether to wait without limit while a store behind a network is unreachable.
+    /// Whether to wait without limit while a remote store is unreachable.
     pub waits: bool,
 }

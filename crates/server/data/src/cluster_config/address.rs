@@ -2,9 +2,9 @@
 //!
 //! Owns: the values, their rules, and the file `address.json` in the data directory that keeps
 //! them. Invariant: the file is replaced atomically, and one that cannot be parsed is an error and
-//! stays as it is. Behind mapped ports (a container) clients outside know a host and ports that
-//! this process cannot see, so an administrator names them. Callers: the cluster configuration
-//! (shows them), the admin HTTP (changes them), the server's start (reads them).
+//! stays as it is. With mapped ports (a container) outside clients use a host and ports that this
+//! process cannot see, so an administrator names them. Callers: the cluster configuration (shows
+//! them), the admin HTTP (changes them), the server's start (reads them).
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::Path;

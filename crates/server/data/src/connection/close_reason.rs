@@ -60,7 +60,7 @@ pub enum CloseReason {
     /// The client neither finishes its request nor reads its answer, and others wait for that
     /// memory.
     HoldsMemory,
-    /// All connections together hold too much memory, and this client was the furthest behind.
+    /// All connections together hold too much memory, and this client lagged most.
     MemoryShort,
     /// A document turned out to be damaged after a part of it was sent.
     DamagedDocument,

@@ -15,7 +15,7 @@
 //! - a request is tried again a bounded number of times, each time only after a fetch, so it never
 //!   monopolises the worker;
 //! - a request waits no longer than the limit, counted from the start of its wait;
-//! - the requests that waited along with it give up with it;
+//! - the requests that waited along with it fail with it;
 //! - parked requests are bounded in number and bytes.
 //!
 //! The connection calls this.
@@ -142,7 +142,7 @@ impl Fetches {
         fits.then(|| self.parked.vacant_key() as u16)
     }
 
-    /// Parks a request at [`Fetches::next_position`]. The caller asks for its fetch with this
+    /// Parks a request at [`Fetches::next_position`]. The caller requests its fetch with this
     /// serial number.
     pub fn park(&mut self, serial: u32, now_ms: u64, frame: Box<[u8]>, tries: TryHistory) {
         assert!(!tries.is_over(), "another fetch would be useless");
@@ -166,7 +166,7 @@ impl Fetches {
         self.head = Some(Head { serial, deadline_ms, missing, behind, has_failed_behind, tries });
     }
 
-    /// Makes the head wait for `missing` more completions, of the `behind` requests behind it.
+    /// Makes the head wait for `missing` more completions, of the `behind` requests after it.
     pub fn wait_behind(&mut self, missing: usize, behind: usize) {
         if let Some(head) = &mut self.head {
             debug_assert!(missing <= behind, "a request asks for one document at most");
@@ -223,7 +223,8 @@ impl Fetches {
         FetchCompletion::One
     }
 
-    /// Gives up on fetches that have passed their deadline. True when the wait of the head ended.
+    /// Ends the waits for fetches that have passed their deadline. True when the wait of the head
+    /// ended.
     pub fn expire(&mut self, now_ms: u64) -> bool {
         for (position, parked) in &mut self.parked {
             if parked.serial != 0 && parked.deadline_ms <= now_ms {

@@ -8,7 +8,7 @@
 //! does not fit, its connection waits, first come, first served, and its socket is not read
 //! until then. Small ones are not reserved: workers add up what their connections hold after each
 //! turn and report the sum in steps. When the total exceeds the capacity, workers close the
-//! connections that lag furthest behind.
+//! connections that lag most.
 //!
 //! Statements of SQL have no place in the queue: they ask again until their own deadline, and are
 //! [`UnqueuedWait`] until then. A holder of a reservation for a client looks at
@@ -22,7 +22,7 @@
 //!   request fits in it;
 //! - when a reservation is granted to a connection that is already gone, its worker returns it.
 //!
-//! This module knows no connection and no clock; it notifies a waiter through its worker's waker.
+//! This module has no connections and no clock; it notifies a waiter through its worker's waker.
 
 pub mod budget;
 pub mod lag;
@@ -208,8 +208,8 @@ impl ConnectionMemory {
         })
     }
 
-    /// As [`ConnectionMemory::reserve`], for a connection whose turn it is, in exchange for what it
-    /// was granted: the document has changed since it asked.
+    /// As [`ConnectionMemory::reserve`], for a connection whose turn it is, in exchange for the
+    /// bytes that it was granted: the document has changed since it asked.
     pub fn exchange(
         &self,
         before: &mut ConnectionReservation,
@@ -242,7 +242,7 @@ impl ConnectionMemory {
         });
     }
 
-    /// Takes a ticket out of the queue, and returns what was granted to it.
+    /// Takes a ticket out of the queue, and returns its grant.
     fn leave_ticket(&self, state: &Arc<TicketState>) {
         let is_this =
             |waiter: &Waiter| matches!(waiter, Waiter::Ticket(other) if Arc::ptr_eq(other, state));

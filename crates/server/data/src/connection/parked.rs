@@ -47,7 +47,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The vbucket history of the mutation, where the answer knows it.
+    /// The vbucket history of the mutation, where the answer has it.
     pub fn history(&self) -> Option<VbUuid> {
         match self {
             Answer::Mutation(mutation)

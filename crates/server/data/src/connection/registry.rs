@@ -6,7 +6,7 @@
 //!
 //! Invariants: a number is never reused; a record is in the list from the moment its worker
 //! accepted the socket until the connection ended. A record is about 200 bytes, so ten thousand
-//! idle connections cost two megabytes. The registry knows no socket.
+//! idle connections cost two megabytes. The registry has no sockets.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! A STAT in progress: its position, and how it continues.
 //!
 //! Owns: the division into slices. A group is a [`StatProducer`] that remembers its position. The
-//! connection asks for the next slice when the last one is sent, and lets the other connections of
+//! connection requests the next slice when the last one is sent, and lets the other connections of
 //! its worker go first.
 //!
 //! Invariants:

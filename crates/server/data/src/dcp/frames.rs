@@ -241,7 +241,7 @@ pub(crate) fn parts<'d>(
     Ok(value.split_at(value.len() - body.len()))
 }
 
-/// Datatype bits of a body behind these attributes.
+/// Datatype bits of a body after these attributes.
 fn with_attributes(body: Datatype, attributes: &[u8]) -> u8 {
     let xattr = if attributes.is_empty() { 0 } else { Datatype::XATTR.0 };
     body.0 & !Datatype::XATTR.0 | xattr

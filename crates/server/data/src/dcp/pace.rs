@@ -7,9 +7,9 @@
 //! changes in all looks at once, so light load has no delay; nor has a backfill. A busy producer
 //! will look again anyway, so the streams that it has read to their ends need no wake-up.
 //!
-//! Invariants: what is announced is looked at within [`CHANGES_PAUSE_NS_MAX`], and a pause is held
-//! only after a look that found more than [`CHANGES_WITHOUT_PAUSE_MAX`] changes. The worker asks
-//! when a producer is announced, and gives the held ones their turn.
+//! Invariants: announced changes are read within [`CHANGES_PAUSE_NS_MAX`], and a pause is held only
+//! after a look that found more than [`CHANGES_WITHOUT_PAUSE_MAX`] changes. The worker asks when a
+//! producer is announced, and gives the held ones their turn.
 
 use crate::limits::{
     CHANGES_LOOK_BYTES, CHANGES_LOOK_BYTES_PER_STREAM, CHANGES_PAUSE_BYTES_MAX,

@@ -2,14 +2,14 @@
 //!
 //! Owns: the messages that a turn may still send. A turn sends a slice, as that of any connection.
 //! But one connection's slice is less than what ten writers put into the queue in their turns, so a
-//! live stream would fall behind on a busy worker: the queue would keep every version until it is
-//! read, from memory that is cold by then. So a turn of a live stream continues until it has sent
-//! as many messages as the worker has served requests since the previous turn. Long slices of
-//! backfills are queued after the turns of other connections, one for each poll of the sockets,
-//! like slices of large values.
+//! live stream would lag on a busy worker: the queue would keep every version until it is read,
+//! from memory that is cold by then. So a turn of a live stream continues until it has sent as many
+//! messages as the worker has served requests since the previous turn. Long slices of backfills are
+//! queued after the turns of other connections, one for each poll of the sockets, like slices of
+//! large values.
 //!
 //! Invariants: a turn sends at most [`CHANGES_PER_TURN_MAX`] messages, and one of backfills a
-//! slice. The producer counts, the worker asks after it has sent the output.
+//! slice. The producer counts, the worker checks after it has sent the output.
 
 use crate::limits::{CHANGES_PER_TURN, CHANGES_PER_TURN_MAX};
 

@@ -14,7 +14,7 @@ pub(crate) struct FlowWindow {
 }
 
 impl FlowWindow {
-    /// Sets the size; what is in flight stays so.
+    /// Sets the size; messages in flight stay in flight.
     pub fn resize(&mut self, size: u32) {
         self.size = size;
     }

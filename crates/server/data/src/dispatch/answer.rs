@@ -5,7 +5,7 @@
 //! - whether a write is answered now or when the store has it;
 //! - which status this client understands;
 //! - how long the request took;
-//! - what the client is told about a failure;
+//! - how an answer describes a failure;
 //! - which log lines, audit events and counters result.
 //!
 //! Invariants: an answer carries opcode and opaque of its request; error statuses pass the legacy
@@ -268,7 +268,7 @@ fn log_refusal(req: &mut Request<'_>, status: Status, context: &str) -> Option<R
     Some(reference)
 }
 
-/// Answers that the engine did not look at the key, and tells the client how to do better.
+/// Answers a request that the engine has refused, with advice to the client.
 fn refuse_by_engine(req: &mut Request<'_>, out: &mut SendBuffer, refused: OperationRejection) {
     let status = status::of_refused(refused);
     let context = count_refused(req, refused);
@@ -364,7 +364,7 @@ fn fail_unknown(req: &mut Request<'_>, out: &mut SendBuffer, status: Status) {
 }
 
 /// Answers that another node has the vbucket, and sends the cluster configuration. The
-/// configuration is left out if this connection has it already and asked not to be told twice.
+/// configuration is left out if this connection has it already and requested each version once.
 fn send_map(req: &mut Request<'_>, out: &mut SendBuffer) {
     let document = req.env.server.cluster.bucket_document(req.handle());
     debug_assert!(!document.json.is_empty(), "a map has a text");

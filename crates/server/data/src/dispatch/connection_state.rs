@@ -1,4 +1,4 @@
-//! The state of one connection: its user, what it negotiated and selected, and what it waits for.
+//! The state of one connection: its user, its negotiated and selected options, and its waits.
 //!
 //! Each part owns its fields and transitions (`crate::connection`); this file owns the transitions
 //! that concern several parts.
@@ -251,7 +251,7 @@ impl ConnectionState {
         is_valid.then_some(DocKey { collection: self.selection.collection(), key: field })
     }
 
-    /// Vbucket of a request, from its header field. A memcached client knows no vbuckets and leaves
+    /// Vbucket of a request, from its header field. A memcached client has no vbuckets and leaves
     /// the field 0, so the server routes its requests.
     pub fn vbid(&self, field: u16, key: DocKey<'_>, vbuckets: u16) -> Vbid {
         match self.is_memcached() && field == 0 {

@@ -257,7 +257,7 @@ pub(super) fn write_failure(
 }
 
 /// The text that a client without HELLO shows to its users: memcached's words if there are any,
-/// because the client knows them; else the reason.
+/// because the client supports them; else the reason.
 pub(super) fn plain_text(status: Status, context: Option<&str>) -> &str {
     let words = status::memcached_text(status);
     let text = match status {

@@ -1,10 +1,10 @@
-//! The error map: tells a client what to do about a status it does not know.
+//! The error map: how a client has to treat a status that it does not know.
 //!
 //! Owns: the attributes of each status this server may send, and the JSON of map versions 1 and 2.
 //! Both texts are made once, at first use.
 //!
 //! Invariants:
-//! - a client that asks for version 1 gets version 1 (one client library refuses anything newer
+//! - a client that requests version 1 gets version 1 (one client library refuses anything newer
 //!   than it asked for);
 //! - every entry has `name`, `desc` and `attrs`;
 //! - no entry uses `auto-retry`, which would oblige it to carry a retry specification.

@@ -36,7 +36,7 @@ const NO_BUCKET: &[u8] = b"@no bucket@";
 /// compression below 5.5. It therefore begins with the Couchbase version that this server is like.
 pub(super) const VERSION: &str = concat!("8.0.0-oribi-", env!("CARGO_PKG_VERSION"));
 
-/// The version for clients of the text protocol, who compare it with memcached's.
+/// The version for clients of the text protocol, which compare it with memcached's.
 pub(super) const TEXT_VERSION: &str = concat!("1.6.0-oribi-", env!("CARGO_PKG_VERSION"));
 
 /// [`TEXT_VERSION`] as the answer to `version`.

@@ -40,7 +40,7 @@ pub(super) fn outcome_of(
     }
 }
 
-/// Gives up on an answer that was to be sent in pieces.
+/// Abandons an answer that was to be sent in pieces.
 pub(super) fn give_up(state: &mut ConnectionState, status: Status) -> Status {
     state.pending.end_answer();
     status

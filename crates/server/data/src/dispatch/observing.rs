@@ -1,4 +1,4 @@
-//! Tells clients whether writes are safe, and which histories a vbucket had.
+//! Reports to clients whether writes are safe, and which histories a vbucket had.
 //!
 //! Owns: the failover log and OBSERVE, which clients older than durability levels poll. OBSERVE may
 //! have to ask the store about each of its keys, so the blocking thread answers it.

@@ -1,6 +1,6 @@
 //! The result of a handler: a reply, or the reason for none.
 //!
-//! A handler locates its document, asks the engine and maps the engine's result to one of these
+//! A handler locates its document, calls the engine and maps the engine's result to one of these
 //! values. It writes nothing: [`super::answer`] encodes an outcome, and decides about silence,
 //! statuses and texts. A miss is a reply; [`Rejection`] holds what `?` carries.
 
@@ -51,7 +51,7 @@ pub(super) enum HandlerReply<'a> {
     AsLate(LateOutcome),
     /// Nothing: the command has no answer.
     Nothing,
-    /// The answer is made slice by slice; the connection asks for each.
+    /// The answer is made slice by slice; the connection requests each.
     Streamed,
 }
 

@@ -59,8 +59,8 @@ pub(super) fn create<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     }
     let request = ScanRequest::parse(vbid, req.frame.value)
         .map_err(|status| Rejection::Because(status, "this does not say what is to be scanned"))?;
-    // A client that knows attributes may ask for them here. Their own feature only tells the client
-    // that it may.
+    // A client that supports attributes may request them here. The separate feature only announces
+    // that.
     if request.content == Content::WithAttributes && !req.state.features().has(Feature::Xattr) {
         return Err(Rejection::Because(Status::NotSupported, "attributes were not negotiated"));
     }
@@ -206,7 +206,7 @@ fn end(state: &mut ConnectionState) {
     }
 }
 
-/// Asks for the next page, if it may still be shown.
+/// Requests the next page, if the client may still see it.
 pub(crate) fn resume_range_scan(
     state: &mut ConnectionState,
     out: &mut SendBuffer,

@@ -182,7 +182,7 @@ pub(super) fn observe_seqno<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 const ANY_LIVE_PHASE: u32 = 0;
 
 /// GetAllVbSeqnos: vbucket u16 and high seqno u64 of each vbucket. They are a collection's if the
-/// request names one, and the default collection's for a client that knows no collections.
+/// request names one, and the default collection's for a client without collections.
 pub(super) fn get_all_vb_seqnos<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let has_collections = req.state.features().has(Feature::Collections);
     let (phase, collection) = match *req.frame.extras {

@@ -20,7 +20,7 @@ pub fn of_refused(refused: OperationRejection) -> Status {
         OperationRejection::UnknownCollection => Status::UnknownCollection,
         OperationRejection::TemporaryFailure => Status::Etmpfail,
         OperationRejection::NoMemory => Status::Enomem,
-        // A caller that cannot wait for a fetch tells the client to retry.
+        // Without a wait for the fetch the client has to retry.
         OperationRejection::NeedsFetch => Status::Etmpfail,
         OperationRejection::Locked => Status::Locked,
         OperationRejection::DurableWriteInProgress => Status::SyncWriteInProgress,
@@ -38,8 +38,8 @@ pub fn of_unlock(outcome: UnlockOutcome) -> Status {
     }
 }
 
-/// True for requests that a client without extended errors was always told to retry when they met a
-/// lock. To the other requests a lock looks like a concurrent write.
+/// True for requests that answer "temporary failure" at a lock to a client without extended errors.
+/// To the other requests a lock looks like a concurrent write.
 pub fn locked_is_temporary(opcode: Opcode) -> bool {
     use Opcode::{Delete, Deleteq, GetLocked, UnlockKey};
     matches!(opcode, GetLocked | UnlockKey | Delete | Deleteq)

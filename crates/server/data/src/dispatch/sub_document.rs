@@ -1,8 +1,8 @@
 //! Serves sub-document requests: look-ups and mutations of one path or of several.
 //!
-//! Owns: their answers. [`request`] holds the rules of what they may ask, [`lookup`] what they
-//! find, [`mutation`] what they change. Paths are followed in the stored bytes, see `oribi_subdoc`;
-//! no value is parsed into a tree.
+//! Owns: their answers. [`request`] holds their validation, [`lookup`] the reads, [`mutation`] the
+//! changes. Paths are followed in the stored bytes, see `oribi_subdoc`; no value is parsed into a
+//! tree.
 
 mod action;
 mod binary_value;

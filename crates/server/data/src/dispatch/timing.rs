@@ -43,7 +43,7 @@ fn operation(state: &ConnectionState, opcode: u8, class: OperationClass) -> Slow
     }
 }
 
-/// Tells the slow operation log about a finished request, if its time was measured.
+/// Reports a finished request to the slow operation log, if its time was measured.
 pub(super) fn note_if_slow(req: &mut Request<'_>, rule: &Rule) {
     let TryHistory { begun_ns, waiting_since_ms, .. } = req.tries;
     let fetch_ms = match waiting_since_ms {
@@ -59,16 +59,15 @@ pub(super) fn note_if_slow(req: &mut Request<'_>, rule: &Rule) {
     req.env.slow.note(req.env.now_ms, &operation);
 }
 
-/// Tells the slow operation log about a write whose persistence is decided. Its key is no longer
-/// known.
+/// Reports a write whose persistence is decided to the slow operation log, without its key.
 pub(super) fn note_parked(state: &ConnectionState, env: &mut Environment, parked: &ParkedWrite) {
     let unknown = operation(state, parked.request.opcode, OperationClass::Durable);
     let persist_ms = env.now_ms.saturating_sub(parked.since_ms);
     env.slow.note(env.now_ms, &SlowOperation { persist_ms, ..unknown });
 }
 
-/// Reads the clock for the requests since its last reading. Tells the slow operation log when that
-/// was long ago. Requests measured on their own are not reported twice.
+/// Reads the clock for the requests since its last reading. Reports them to the slow operation log
+/// when that was long ago. Requests measured on their own are not reported twice.
 pub(crate) fn end_stretch(state: &ConnectionState, env: &mut Environment) {
     let Some(least_us) = env.slow.least_us() else { return };
     let now_ns = env.latency_clock.now_ns();

@@ -34,7 +34,7 @@ const REV_SEQNO_MAX: u64 = (1 << 48) - 1;
 pub(super) const SENT_BYTES_MAX: usize = VALUE_BYTES_MAX + XATTR_BYTES_MAX + u16::MAX as usize;
 const _: () = assert!(SENT_BYTES_MAX + 1024 < FRAME_BYTES_MAX, "heads are far shorter than that");
 
-/// The sender knows that the bucket resolves conflicts by time.
+/// The sender expects that the bucket resolves conflicts by time.
 const FORCE: u32 = 1 << 0;
 /// Accept the version even if its CAS is ahead of the clock; this server always does.
 const FORCE_ACCEPT: u32 = 1 << 1;

@@ -1,7 +1,7 @@
 //! Serves requests that change documents.
 //!
 //! These handlers write in memory. [`super::answer`] decides when the write is answered, and parks
-//! it where a durability level asks for the store.
+//! it where a durability level requires the store.
 
 use std::borrow::Cow;
 use std::sync::Arc;

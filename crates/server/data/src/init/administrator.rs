@@ -12,7 +12,7 @@ use oribi_system::data_file::DataFileError;
 
 use super::error::InitError;
 
-/// The name of an administrator who was given a password only.
+/// The default administrator's name, for a password without a name.
 const DEFAULT_NAME: &str = "Administrator";
 
 /// An administrator's password, from the environment of the process.

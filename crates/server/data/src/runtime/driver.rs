@@ -18,7 +18,7 @@
 //!
 //! A connection that was opened for change streams sends them after its requests.
 //!
-//! The connection knows no socket and reads no clock.
+//! The connection has no socket and reads no clock.
 
 mod admission;
 mod announcing;
@@ -178,8 +178,9 @@ impl ConnectionDriver {
         self.incoming.is_some() || self.writer.holds_pinned()
     }
 
-    /// True while its turns are long and small requests of others should not wait behind several:
-    /// while the rest of a large value is the client's, and while backfills fill its output.
+    /// True while its turns are long, so that small requests of others should not wait for several
+    /// of them: while the rest of a large value is the client's, and while backfills fill its
+    /// output.
     pub fn is_transfer(&self) -> bool {
         match &self.state.producer {
             Some(producer) => producer.share.is_bulk(),
@@ -202,7 +203,7 @@ impl ConnectionDriver {
         self.state.authenticate(identity);
     }
 
-    /// Records in the audit log a user who was proved by a certificate. Ends the connection when
+    /// Records in the audit log a user authenticated by a certificate. Ends the connection when
     /// only administrators may still connect.
     pub fn audit_certified(&mut self, env: &Environment) {
         assert!(self.state.user.is_known(), "a certificate proves a user before it is audited");
@@ -466,8 +467,8 @@ impl ConnectionDriver {
         self.state.check_invariants();
     }
 
-    /// Records that the socket took `sent` bytes. While the socket lags behind, they earn the
-    /// client more time.
+    /// Records that the socket took `sent` bytes. While the client lags, sent bytes extend its
+    /// deadline.
     pub fn sent(&mut self, sent: usize, now_ms: u64) {
         debug_assert!(sent <= self.writer.pending_bytes(), "only pending bytes are sent");
         self.writer.advance(sent);
@@ -518,7 +519,7 @@ impl ConnectionDriver {
             // Its streams are over, so whatever output is left is of no use.
             return Some(reason);
         }
-        // A consumer of changes may work on what it has for a while before it reads on.
+        // A DCP consumer may process its received changes for a while before it reads on.
         let send_deadline_ms = match producer {
             Some(_) => limits.send_deadline_ms.max(DCP_IDLE_TIMEOUT_MS),
             None => limits.send_deadline_ms,

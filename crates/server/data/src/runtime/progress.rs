@@ -1,8 +1,8 @@
 //! Whether the server makes progress: every worker takes messages from its mailbox.
 //!
-//! Owns: the question, which a watchdog asks from a separate thread. A worker answers between two
-//! rounds of its loop, so a turn that never ends is noticed. Invariant: asking costs a worker one
-//! message and no lock that an operation takes.
+//! Owns: the progress probe, which a watchdog sends from a separate thread. A worker answers
+//! between two rounds of its loop, so a turn that never ends is noticed. Invariant: asking costs a
+//! worker one message and no lock that an operation takes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::runtime::mailbox::{Mailbox, WorkerMessage};
 
-/// Asks the workers of one server. Copies ask the same workers.
+/// Probes the workers of one server. Copies probe the same workers.
 #[derive(Clone)]
 pub struct Progress {
     workers: Vec<Arc<Mailbox>>,
@@ -24,7 +24,7 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
-    /// Asks the owners of these mailboxes.
+    /// Probes the owners of these mailboxes.
     pub(crate) fn of(workers: Vec<Arc<Mailbox>>) -> Progress {
         Progress { workers }
     }

@@ -12,7 +12,7 @@
 //!
 //! Invariants: an idle connection holds no block; a turn never blocks; every connection that ends
 //! is logged once with its reason. Sockets, and completions of parked writes, arrive through the
-//! mailbox. A worker knows no opcode.
+//! mailbox. A worker does not depend on opcodes.
 
 mod connections;
 mod handshake;
@@ -87,7 +87,7 @@ impl Worker {
         &self.mailbox
     }
 
-    /// Waits until a worker that was told to stop has ended.
+    /// Waits for the end of a worker that is stopping.
     pub fn join(self) {
         if self.thread.join().is_err() {
             tracing::error!("a worker panicked");

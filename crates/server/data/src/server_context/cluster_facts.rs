@@ -1,4 +1,4 @@
-//! The cluster as this node knows it: documents for clients, its own address and identity, and its
+//! This node's view of the cluster: documents for clients, its own address and identity, and its
 //! membership.
 //!
 //! Invariant: a changed identity, address or manifest is durable before clients can read it.

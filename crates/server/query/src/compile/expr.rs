@@ -185,7 +185,7 @@ impl Compiler<'_> {
         list.iter().zip(sources).map(bind).collect()
     }
 
-    /// The document's slot that `META(..)` is about. None for what is no document.
+    /// The slot of the document in `META(..)`; `None` for an expression that is no document.
     fn meta_source(&mut self, call: &FunctionCall) -> Result<Option<usize>> {
         match call.args.first() {
             Some(ast::Expr::Name(name)) => match self.binding(&name.text) {

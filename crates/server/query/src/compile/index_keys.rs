@@ -68,7 +68,7 @@ impl IndexKeys {
         Ok(compiled)
     }
 
-    /// Refuses what a document does not decide.
+    /// Refuses expressions that do not depend on the document alone.
     fn check(&self) -> Result<()> {
         for component in self.components() {
             check_expr(component.value)?;

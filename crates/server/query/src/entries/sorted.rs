@@ -188,7 +188,7 @@ impl SortedBlocks {
             let is_last = at + 1 == block.len();
             let at = if is_last { at } else { block.middle() };
             let bound: Box<[u8]> = Box::from(block.entry(at).bytes);
-            // Before the split: what was split off must find its place.
+            // Before the split: the part split off needs its place.
             if !memory.reserve(MAP_ENTRY_BYTES + bound.len()) {
                 return Err(IndexFull);
             }

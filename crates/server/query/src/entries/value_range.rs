@@ -31,7 +31,7 @@ impl Cut {
             true => bytes.extend(own.map(|byte| !byte)),
             false => bytes.extend(own),
         }
-        // Inverted, what was before is after.
+        // Inverting swaps the order.
         if self.after != descending { after_prefix(&bytes) } else { Some(bytes) }
     }
 }

@@ -1,4 +1,4 @@
-//! How rows flow: who takes them, and how many are wanted.
+//! The flow of rows: their consumer, and the number that it wants.
 
 use crate::error::{QueryError, Result};
 use crate::plan::ExprPlan;

@@ -22,7 +22,7 @@ enum Key {
     Index(i64),
 }
 
-/// What an UPDATE does to a document.
+/// The edits of a document by an UPDATE.
 pub struct DocumentEdit {
     pub value: QueryValue,
     pub expiration: Option<u32>,

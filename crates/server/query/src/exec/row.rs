@@ -6,7 +6,7 @@ use crate::plan::{ProjectionPlan, ProjectionTerm};
 use crate::runtime::{Runtime, SlotFrame};
 use crate::value::{Object, QueryValue, Text, key, write};
 
-/// Removes what is at a path of EXCLUDE.
+/// Removes the value at a path of EXCLUDE.
 fn exclude(fields: &mut Vec<(Text, QueryValue)>, path: &[Text], rt: &Runtime<'_>) -> Result<()> {
     match path {
         [name] => fields.retain(|(known, _)| known != name),
@@ -20,7 +20,7 @@ fn exclude(fields: &mut Vec<(Text, QueryValue)>, path: &[Text], rt: &Runtime<'_>
     Ok(())
 }
 
-/// The value without what is at a path.
+/// The value without its part at a path.
 fn without(value: &QueryValue, path: &[Text], rt: &Runtime<'_>) -> Result<QueryValue> {
     let (Some((name, rest)), Some(object)) = (path.split_first(), rt.fields_of(value)?) else {
         return Ok(value.clone());

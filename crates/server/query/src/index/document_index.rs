@@ -1,6 +1,6 @@
 //! An index of the documents of one keyspace.
 //!
-//! The feed of the store inserts what documents have become; nothing removes what they were. An
+//! The feed of the store inserts entries for new versions; nothing removes those of old ones. An
 //! entry is a candidate: a scan reads the document, and an entry that is not among the document's
 //! keys is removed there. So an index needs no way back from documents to entries, and a changed
 //! document costs one insertion. `sweep` removes stale entries that no scan meets, when more than
@@ -169,7 +169,7 @@ impl DocumentIndex {
         for (bytes, key_length) in &block.entries {
             let _ = self.read_entry(IndexEntry::new(bytes, *key_length), keyspace);
             if is_over() {
-                // The first bytes behind this entry.
+                // The first bytes after this entry.
                 return Some([bytes, &[0][..]].concat());
             }
         }

@@ -43,14 +43,14 @@ type KeysResult<T> = Result<T, InsertRejection>;
 
 /// What the evaluation of one document may use.
 pub struct EvaluationLimits<'a> {
-    /// The budget of the index for what is inserted. Statements and sweeps read entries whether or
-    /// not the index has memory left; the limit for one document holds for them as well.
+    /// The budget of the index for insertions. Statements and sweeps read entries whether or not
+    /// the index has memory left; the limit for one document holds for them as well.
     pub memory: &'a dyn MemoryBudget,
     /// Set by another thread, it ends the evaluation.
     pub cancelled: Option<&'a AtomicBool>,
 }
 
-/// For who reads an entry: only the limit for one document holds.
+/// For readers of entries: only the limit for one document holds.
 pub struct DocumentLimit;
 
 impl MemoryBudget for DocumentLimit {
@@ -91,7 +91,7 @@ pub fn encoded_keys(
     static PREPARED: LazyLock<PreparedStatements> = LazyLock::new(PreparedStatements::default);
     static PARAMETERS: LazyLock<QueryParameters> = LazyLock::new(QueryParameters::default);
     let memory = EvaluationMemory::new(limits.memory);
-    // No key of an index asks for the time.
+    // No key of an index depends on the time.
     let now = SystemTime::UNIX_EPOCH;
     let mut rt = Runtime::at(now, &NoDocuments, &*PREPARED, &PARAMETERS, &memory);
     rt.limit_work(INDEX_CHECKS_MAX);

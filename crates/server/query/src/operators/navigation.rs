@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::value::{Object, QueryValue, Text};
 
-/// Follows plain names without copying what is between.
+/// Follows plain names without copying the values between.
 pub fn fields(value: &QueryValue, names: &[Text]) -> QueryValue {
     let mut value = value;
     for (index, name) in names.iter().enumerate() {

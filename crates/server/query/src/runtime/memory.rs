@@ -1,4 +1,4 @@
-//! The memory of a statement: what it keeps, the values it makes, and the work of one call.
+//! The memory of a statement: its kept values, its temporary values, and the work of one call.
 //!
 //! Whatever grows with a statement's input is reserved before it is allocated (5500). Values above
 //! `VALUE_BYTES_FREE` hold a reservation until they are dropped; smaller ones are counted where
@@ -47,7 +47,7 @@ impl Runtime<'_> {
         self.used.get()
     }
 
-    /// Gives back what was kept after a call of `used`.
+    /// Releases the memory kept since a call of `used`.
     pub fn release_to(&self, used: usize) {
         self.used.set(used.min(self.used.get()));
     }

@@ -13,7 +13,7 @@ use crate::limits::{KEY_BYTES_MAX, VALUE_DEPTH_MAX};
 /// The first byte of a digest, which is no type.
 const DIGEST: u8 = u8::MAX;
 
-// A digest is shorter than what it replaces.
+// A digest is shorter than the bytes that it replaces.
 const _: () = assert!(1 + 32 < KEY_BYTES_MAX);
 const _: () = assert!((ValueType::Binary as u8) < DIGEST);
 
@@ -26,7 +26,7 @@ pub fn append(value: &QueryValue, out: &mut Vec<u8>) {
     debug_assert!((1..=KEY_BYTES_MAX).contains(&(out.len() - start)), "a key is short");
 }
 
-/// Writes a key, and hashes what is beyond `KEY_BYTES_MAX` together with what is before.
+/// Writes a key, and hashes the bytes beyond `KEY_BYTES_MAX` together with those before.
 struct KeyWriter<'o> {
     out: &'o mut Vec<u8>,
     start: usize,

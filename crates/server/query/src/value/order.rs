@@ -158,7 +158,7 @@ pub enum Elements<'v> {
 }
 
 impl<'v> Elements<'v> {
-    /// None of what is no array.
+    /// `None` for a value that is no array.
     pub fn of(value: &'v QueryValue) -> Elements<'v> {
         match value {
             QueryValue::Array(items) => Elements::List(items.iter()),

@@ -107,7 +107,7 @@ struct KnownCollections {
 }
 
 impl KnownCollections {
-    /// Drops at the target what is in this list and in `now` no more.
+    /// Drops at the target the entries of this list that `now` lacks.
     async fn drop_what_went(
         &self,
         now: &KnownCollections,
@@ -332,7 +332,7 @@ impl CopyArgs {
                     writes.settle().await?;
                     return Ok(CopyLoopEnd::ForCollections);
                 }
-                // Every vbucket tells it; once the pairs are made anew, the others mean nothing.
+                // Every vbucket reports it; once the pairs are made anew, later reports are stale.
                 Some(DcpEvent::System(event))
                     if event.kind == DcpSystemEventKind::CollectionDropped
                         && event.collection.is_some_and(|id| mapping.get(id).is_some()) =>

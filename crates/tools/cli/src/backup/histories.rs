@@ -1,6 +1,6 @@
-//! Whether what was written to a bucket is there to stay.
+//! Whether the writes to a bucket are durable.
 //!
-//! A server that crashes loses what it has acknowledged and not written to disk, and its vbuckets
+//! A server that crashes loses writes that it has acknowledged but not persisted, and its vbuckets
 //! begin new histories. So versions are safe when their vbuckets still have the histories from
 //! before the first of them, and everything is on disk.
 
@@ -74,7 +74,7 @@ async fn last(client: &Client, vbid: Vbid) -> anyhow::Result<MutationToken> {
     repeated(|| client.last_mutation(vbid)).await
 }
 
-/// Asks again when the connection ended.
+/// Repeats the request when the connection ended.
 async fn repeated<T, F>(question: impl Fn() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = Result<T, ClientError>>,

@@ -161,7 +161,7 @@ impl ArchiveStore for ObjectArchive {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(name)?;
         let outcome = match bytes.len() > PUT_BYTES_MAX {
-            // An upload in parts knows no condition, so two writers are distinguished up to here
+            // An upload in parts takes no condition, so two writers are distinguished up to here
             // only.
             true => match self.get(name, bytes.len())? {
                 Some(_) => Err(ErrorKind::AlreadyExists.into()),

@@ -53,7 +53,7 @@ impl ArchivePlace {
         }
         let store = self.directory();
         if !may_create {
-            // An archive that is not there must not leave a directory behind.
+            // A missing archive must not create a directory.
             Archive::open(Box::new(store.clone()), key.as_ref())
                 .with_context(|| self.describe())?;
         }

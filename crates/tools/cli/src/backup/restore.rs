@@ -176,7 +176,7 @@ impl RestoreArgs {
         Ok(())
     }
 
-    /// The parts that share the work, without what they do.
+    /// The parts that share the work, without their tasks.
     fn lanes(
         &self,
         archive: &Arc<Archive>,

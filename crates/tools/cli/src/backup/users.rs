@@ -1,7 +1,7 @@
 //! Users in a backup, which go over the admin HTTP and need the role `admin`.
 //!
 //! Passwords are there as verifiers, which are as secret as the server's own file of users: encrypt
-//! such an archive. The server decides whether it understands what is restored.
+//! such an archive. The server decides whether it accepts the restored users.
 
 use anyhow::{Context, bail};
 use oribi_backup::manifest::BackupManifest;

@@ -305,7 +305,7 @@ fn progress_bar(bytes: Option<u64>, start: InputPosition) -> ProgressBar {
         ),
         None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {msg}"),
     };
-    // What an earlier import did does not count for the rate.
+    // Documents of an earlier import do not count for the rate.
     bar.set_position(start.offset);
     bar.reset_eta();
     bar.with_style(with_rate_and_left(template))

@@ -4,7 +4,7 @@
 //!
 //! - `{"_key":"k", ...}`: the document is the line without that field;
 //! - `{"id":"k", ...}` with another name in `--key-field`: the document is the line itself, unless
-//!   the reader is told to drop the field;
+//!   an option drops the field;
 //! - `{"_key":"k","_base64":"..."}`, exactly these two: a value that is not JSON;
 //! - `{"_key":"k","_json":...}`, exactly these two: JSON that is no object, or an object that one
 //!   of the names here would confuse;
@@ -15,7 +15,7 @@
 //! A key that is not UTF-8 is in `_key_base64`. What [`write`](write::write) makes of a document,
 //! [`read`](read::read) turns back into it, apart from white space around and line ends between the
 //! tokens of a JSON value. With another key field, a document that had none has one afterwards,
-//! unless the reader is told to drop it.
+//! unless an option drops it.
 
 pub mod attributes;
 mod error;

@@ -1,4 +1,4 @@
-//! Asks before something is destroyed.
+//! Prompts before a destructive command.
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 

@@ -1,7 +1,7 @@
 //! Latencies of reads and of writes, in nanoseconds with three significant digits, up to an hour.
 //!
 //! A histogram is large, so the connections of a thread record into one [`Recorder`]. Threads share
-//! nothing while operations run; sums are made when the live line asks and at the end of a phase.
+//! nothing while operations run; sums are made for the live line and at the end of a phase.
 
 use std::time::Duration;
 

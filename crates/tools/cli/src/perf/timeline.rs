@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-/// Most samples; twice what a plot can show.
+/// Most samples; twice the points of a plot.
 const SAMPLES_MAX: usize = 1024;
 
 /// Operations in an interval.

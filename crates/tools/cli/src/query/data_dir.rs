@@ -201,7 +201,7 @@ impl Keyspace for OfflineCollection {
     fn get(&self, key: &[u8]) -> oribi_query::Result<Option<QueryDocument>> {
         let (now, mut found) = (unix_seconds(), None);
         let key = DocKey { collection: self.collection, key };
-        // Buckets may have been made with any number of vbuckets, and the store does not know it.
+        // Buckets may have been made with any number of vbuckets, and the store does not record it.
         for vbid in &self.vbuckets {
             let mut take = |record: StoredRecord<'_>| {
                 if is_live(&record, now) {

@@ -117,7 +117,7 @@ impl ResultWriter {
         Ok(self.out.spill()?)
     }
 
-    /// Prints what is left.
+    /// Prints the rest.
     ///
     /// # Errors
     /// When it cannot be written.

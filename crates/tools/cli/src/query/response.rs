@@ -110,7 +110,7 @@ impl ResponseReader {
         key.is_some_and(|key| key.ends_with(RESULTS))
     }
 
-    /// The signature in what has come before the rows.
+    /// The signature in the part before the rows.
     fn signature(&self) -> String {
         let closed = [&self.others[..], b"]}"].concat();
         // Its order is that of the columns.

@@ -31,7 +31,7 @@ impl ServerSource {
     /// Finds the server's admin HTTP.
     ///
     /// # Errors
-    /// When the server does not answer or does not know the user.
+    /// When the server does not answer or rejects the user.
     pub fn connect(args: &AdminArgs, target: &Target) -> Result<Arc<ServerSource>> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)

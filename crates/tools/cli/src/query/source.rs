@@ -100,7 +100,7 @@ impl fmt::Display for StatementFailure {
 
 impl std::error::Error for StatementFailure {}
 
-/// Rows in memory, for questions that this program asks itself.
+/// Rows in memory, for this program's own queries.
 #[derive(Default)]
 pub struct CollectedRows(pub Vec<Value>);
 

@@ -1,7 +1,7 @@
 //! How single figures are written for people: digits in groups, bytes in binary units, rates.
 //!
-//! What a number means is told by the words of its name, as all servers of this protocol name them.
-//! A name that says nothing known gives grouped digits, which is never wrong, only plain.
+//! The words of a number's name give its meaning, as all servers of this protocol name them. A name
+//! that says nothing known gives grouped digits, which is never wrong, only plain.
 
 use indicatif::{HumanBytes, HumanCount};
 

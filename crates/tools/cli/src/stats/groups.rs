@@ -1,6 +1,6 @@
 //! The groups of statistics by name, and the nearest ones to a name that is none.
 //!
-//! The list serves help and suggestions only; it tells what Oribi has from what others have. A
+//! The list serves help and suggestions only; it separates Oribi's groups from those of others. A
 //! group is asked for whether it is listed or not, because servers may have more of them; the
 //! server decides.
 
@@ -107,7 +107,7 @@ pub fn nearest(name: &str) -> Vec<&'static str> {
     found.into_iter().map(|(_, group)| group).collect()
 }
 
-/// The list, a line each: what Oribi has, and then what it lacks and others have.
+/// The list, a line each: Oribi's groups, then those that only others have.
 pub fn list() -> String {
     let width = groups().map(|group| usage(group).len()).max().unwrap_or(0);
     let lines = |groups: &[Group]| -> String {

@@ -12,10 +12,10 @@ use std::os::fd::AsFd;
 /// Size from which on the block is written; large against a system call, small against the caches.
 const BLOCK_BYTES: usize = 128 * 1024;
 
-/// Room behind that for the line that fills the block, so that it rarely grows.
+/// Capacity after that for the line that fills the block, so that it rarely grows.
 const LINE_ROOM_BYTES: usize = 16 * 1024;
 
-/// See the module text. What was not flushed is lost.
+/// See the module text. Unflushed output is lost.
 #[derive(Debug)]
 pub struct StatsOutput {
     file: File,

@@ -13,7 +13,7 @@ use super::filter::StatFilter;
 use super::output::StatsOutput;
 use super::text::{push_clean, push_json_string, push_json_value};
 
-/// Asks for a group and hands each wanted figure to `each`.
+/// Requests a group and passes each wanted figure to `each`.
 pub async fn for_each(
     connection: &mut Connection,
     request: &str,

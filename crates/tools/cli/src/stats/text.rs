@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Digits of the longest number that is a JSON number here; the largest `u64` has as many.
 const NUMBER_DIGITS_MAX: usize = 20;
 
-/// Appends `bytes` for a terminal or a line of text. What is not printable is written as `\x1b` or
+/// Appends `bytes` for a terminal or a line of text. Unprintable bytes are written as `\x1b` or
 /// `\u{9b}`.
 pub fn push_clean(out: &mut Vec<u8>, bytes: &[u8]) {
     if is_printable_ascii(bytes) {

@@ -149,7 +149,7 @@ enum Owner<'a> {
     Part(&'a str, &'a str),
 }
 
-/// The owner that a figure's full name tells, and the figure's own name.
+/// The owner in a figure's full name, and the figure's own name.
 fn owner_of(name: &str) -> (Owner<'_>, &str) {
     let name = name.trim_end_matches(':');
     if let Some(entity) = name.strip_suffix(":manifest:uid") {

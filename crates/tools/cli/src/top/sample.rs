@@ -1,7 +1,7 @@
 //! One sample of a server: the figures of `oribi top` at one moment.
 //!
-//! It owns the list of statistics behind them. A figure that a server does not send is 0, so the
-//! view works with any server of this protocol; no input makes reading fail.
+//! It owns the list of their statistics. A figure that a server does not send is 0, so the view
+//! works with any server of this protocol; no input makes reading fail.
 
 use std::collections::HashMap;
 use std::time::Instant;

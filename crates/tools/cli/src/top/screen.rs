@@ -62,7 +62,7 @@ pub fn plain(model: &TopModel) -> String {
     format!("{}\n", text.trim_end())
 }
 
-/// One line of a grid, without what is blank at its end.
+/// One line of a grid, without trailing blanks.
 pub fn text_of(buffer: &Buffer, line: u16) -> String {
     let area = buffer.area;
     let cells = (area.left()..area.right()).filter_map(|column| buffer.cell((column, line)));
@@ -102,7 +102,7 @@ fn draw_title(model: &TopModel, area: Rect, buffer: &mut Buffer) {
         HumanBytes(model.sent_rate as u64),
     );
     let room = usize::from(area.width).saturating_sub(model.peer.chars().count());
-    // The traffic stays, and what is left out has a mark.
+    // The traffic stays, and omitted columns have a mark.
     let texts = [
         format!("  {}  up {uptime}{traffic}", server.version),
         format!("  …  up {uptime}{traffic}"),
@@ -263,7 +263,7 @@ fn collection_cells(model: &TopModel) -> impl ExactSizeIterator<Item = Vec<Strin
     })
 }
 
-/// Draws a table, and above it what it has no space for.
+/// Draws a table, and above it the columns that do not fit.
 fn draw_table(
     columns: &[ScreenColumn],
     names: usize,

@@ -1,8 +1,8 @@
 //! The position of a watch, kept in a file so that a later watch continues there.
 //!
-//! Invariants: the file is replaced atomically, and what it covers was written out before. It
-//! belongs to one bucket and one choice of collections, and is refused for any other: changes of
-//! further collections before the position would be missing.
+//! Invariants: the file is replaced atomically, and its changes were written out before. It belongs
+//! to one bucket and one choice of collections, and is refused for any other: changes of further
+//! collections before the position would be missing.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ impl PositionFile {
         self.token.as_ref()
     }
 
-    /// A snapshot is complete, so the position is worth a record.
+    /// A snapshot is complete, so its position is recorded.
     pub fn note_snapshot_end(&mut self) {
         self.is_at_snapshot_end = true;
     }

@@ -133,7 +133,7 @@ impl ChunkPool {
 }
 
 impl State {
-    /// A chunk without a mark gives out what it has again.
+    /// A chunk without a mark allocates its free blocks again.
     pub(super) fn unmark(&mut self, chunk: NonNull<ArenaChunk>) {
         // SAFETY: (10) under the lock.
         if !unsafe { ArenaChunk::mark(chunk) }.swap(false, Ordering::Relaxed) {

@@ -7,8 +7,8 @@
 //!
 //! A look-up that finds nothing may have missed an item that moved. Four rules make a miss certain:
 //! 1. An item enters its new group before it leaves its old one.
-//! 2. A reader searches the old groups first. What it does not find there has moved before, or was
-//!    never there.
+//! 2. A reader searches the old groups first. An item that it does not find there has moved before,
+//!    or was never there.
 //! 3. The writer shows a growth before anything moves, the old groups first. So a reader that knows
 //!    the new groups also knows the old ones.
 //! 4. A reader that has found nothing looks whether the current groups are still current. If they
@@ -29,7 +29,7 @@ pub(crate) enum TableLookup<T> {
 /// See the top of the file.
 pub(super) struct PublishedGroups<T> {
     current: AtomicPtr<T>,
-    /// Null, or what is being moved out of.
+    /// Null, or the groups out of which items are moving.
     old: AtomicPtr<T>,
 }
 

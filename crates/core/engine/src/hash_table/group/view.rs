@@ -1,10 +1,10 @@
 //! A table's groups for readers without its lock.
 //!
-//! Owns: the look-up that takes no lock and writes nothing. What it finds was in the table at the
-//! moment of its last load: a slot that has been emptied leads nowhere. What it does not find was
-//! not there, unless it says that the table has grown concurrently; then the caller looks again
-//! under the lock. [`shown`](super::published) says why. The numbers of unsafe invariants are those
-//! of `group.rs`.
+//! Owns: the look-up that takes no lock and writes nothing. A found item was in the table at the
+//! moment of its last load: a slot that has been emptied leads nowhere. A miss means that the item
+//! was not there, unless the look-up reports that the table has grown concurrently; then the caller
+//! repeats it under the lock. [`shown`](super::published) says why. The numbers of unsafe
+//! invariants are those of `group.rs`.
 //!
 //! Within one array items do not move, so its search needs no check. A group that an item's insert
 //! has passed is seen to overflow before the item is seen, and while the item is there.

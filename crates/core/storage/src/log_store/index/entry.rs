@@ -1,6 +1,6 @@
 //! Index entry of a record: 128 bits.
 //!
-//! Owns: [`Entry`] and its parts. Callers: the table, and everything that fills or asks it.
+//! Owns: [`Entry`] and its parts. Callers: the table, and everything that fills or queries it.
 
 use super::super::layout::{SEGMENT_BYTES_MAX, UNIT_BYTES};
 use super::super::options::Packing;
@@ -55,7 +55,7 @@ impl Fingerprint {
 pub(in super::super) struct Size(pub(super) u8);
 
 impl Size {
-    /// Shortest length that is told from others, and the highest class.
+    /// Shortest length that has its own class, and the highest class.
     const BYTES_MIN: u64 = 64;
     const HIGHEST: u8 = (1 << SIZE_BITS) - 1;
 

@@ -3,7 +3,7 @@
 //! Owns: [`ExactIndex`], linear probing in which entries stay sorted by fingerprint. It is filled
 //! to at most nine tenths and grows by an eighth, so an entry costs 18 to 20 bytes once there are a
 //! few hundred of them. Growing is one pass in order of memory, because the order of entries does
-//! not depend on the capacity. The pass gives up each piece of the old array once it is read, so
+//! not depend on the capacity. The pass releases each piece of the old array once it is read, so
 //! both together never take more than one. Caller: the table.
 
 use super::entry::{Entry, FINGERPRINT_BITS, Fingerprint};
@@ -15,7 +15,7 @@ use crate::prefetch::load_line;
 const CAPACITY_MIN: usize = 8;
 /// Memory is given up when there is more than needed by this part.
 const ROOM_KEPT_PART: usize = 8;
-/// Room behind the last home for entries that were moved on, and by how much it grows when needed.
+/// Capacity after the last home for displaced entries, and the step by which it grows.
 const OVERFLOW: usize = 32;
 const _: () = assert!(CAPACITY_MIN > 0 && OVERFLOW > 0);
 
@@ -136,8 +136,8 @@ impl ExactIndex {
         Some(entry)
     }
 
-    /// Takes out all entries but the `left` ones that `stays` is true for. Gives up memory that is
-    /// not needed for `room` further ones.
+    /// Takes out all entries but the `left` ones that `stays` is true for. Releases memory beyond
+    /// `room` further ones.
     pub(super) fn retain(&mut self, left: usize, room: usize, stays: impl Fn(Entry) -> bool) {
         debug_assert!(left <= self.len, "only present entries stay");
         let needed = (left + room) * 10 / 9 + 1;

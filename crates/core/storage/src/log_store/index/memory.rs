@@ -8,7 +8,7 @@
 //!
 //! Pieces come from the chunk that has the fewest free ones, so that others become empty. An empty
 //! chunk goes back to the system, but for one. Where the system has no huge pages, the pages are
-//! small. It does not know what is in a piece. Caller: [`super::pieces`].
+//! small. It does not interpret the content of a piece. Caller: [`super::pieces`].
 //!
 //! Unsafe invariants: 1. a chunk owns `CHUNK_BYTES` from the allocator, aligned to `CHUNK_BYTES`,
 //! and each of its pieces belongs to one [`IndexPiece`] or to the chunk's set of free ones; 2. a
@@ -133,7 +133,7 @@ impl Drop for Chunk {
     }
 }
 
-/// Asks for huge pages. A refusal is no error.
+/// Requests huge pages. A refusal is no error.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn ask_for_huge_pages(base: NonNull<u8>) {
     if cfg!(not(test)) {

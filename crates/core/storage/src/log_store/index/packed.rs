@@ -16,8 +16,8 @@
 //! of the prefix should be, and reads one or two lines.
 //!
 //! A key that is not there meets the prefix of another with a chance of `n / 2^p`: 1 in 4,000 for a
-//! million keys. So what is found here may be another key's, until its record is read.
-//! Caller: the table.
+//! million keys. So a found entry may be another key's, until its record is read. Caller: the
+//! table.
 
 use std::ops::Range;
 
@@ -248,7 +248,7 @@ impl PackedIndex {
     }
 
     /// Changes the entry of this place, if it has the prefix of the fingerprint, and returns it as
-    /// it was. `Err` when it cannot be told in the bits that it has.
+    /// it was. `Err` when its bits cannot represent the new place.
     pub(super) fn replace_at(
         &mut self,
         fingerprint: Fingerprint,

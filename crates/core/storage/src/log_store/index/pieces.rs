@@ -1,4 +1,4 @@
-//! A long array in pieces: what a table has instead of a vector.
+//! A long array in pieces, which a table uses instead of a vector.
 //!
 //! Owns: [`Pieces`]. Its numbers lie in whole pieces of [`IndexMemory`], and the rest, less than a
 //! piece, in its own vector. So a small table takes no piece, and none of a large one is empty. It
@@ -151,7 +151,6 @@ impl<T: Copy + Default> Pieces<T> {
         self.rest.clear();
     }
 
-    /// Gives up room that is not needed.
     pub(super) fn shrink_to_fit(&mut self) {
         self.rest.shrink_to_fit();
         self.whole.shrink_to_fit();

@@ -1,4 +1,5 @@
-//! One log on its way into a snapshot: links to what is sealed, notes of what is still written.
+//! One log on its way into a snapshot: links to sealed segments, notes of those still being
+//! written.
 //!
 //! Owns: which files of a log are linked, which are copied, and in which order. Why:
 //!
@@ -89,7 +90,7 @@ impl Note {
         Ok(Note { last_block_at, last_block })
     }
 
-    /// True when the file still has what was noted. Only zeros may have been cut off.
+    /// True when the file still has the noted bytes. Only zeros may have been cut off.
     fn holds_for(&self, file: &File) -> io::Result<bool> {
         let zeros = self.last_block.iter().rev().take_while(|byte| **byte == 0).count();
         let noted = &self.last_block[..self.last_block.len() - zeros];
@@ -106,7 +107,8 @@ impl LogCopy {
         LogCopy { from, to, linked: Vec::new(), newest: Vec::new(), newest_id: None }
     }
 
-    /// Links what is sealed and not linked yet, then notes the newest segments for the first time.
+    /// Links sealed segments that are not linked yet, then notes the newest segments for the first
+    /// time.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         let linked_to = self.linked.last().copied();
         let mut segments = segments(&self.from)?;
@@ -210,7 +212,7 @@ impl LogCopy {
         Ok(true)
     }
 
-    /// Removes what was copied.
+    /// Removes the copied files.
     pub(super) fn take_back(&mut self) -> io::Result<()> {
         for noted in self.newest.drain(..) {
             match fs::remove_file(self.to.join(segment_name(noted.id))) {

@@ -186,7 +186,7 @@ impl ServedConnection {
         }
     }
 
-    /// Reads what has arrived and delivers the replies in it.
+    /// Reads the received bytes and delivers the replies in them.
     fn read(&mut self) -> Result<(), End> {
         for _ in 0..READS_PER_TURN {
             match self.link.try_read(self.block.room()?) {

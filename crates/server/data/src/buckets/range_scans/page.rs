@@ -1,7 +1,7 @@
 //! Encodes documents and keys for the pages of a range scan.
 //!
 //! Layout of a key: its length as LEB128, its bytes. Layout of a document: flags u32, expiry u32,
-//! seqno u64, CAS u64 and datatype u8, big-endian. Key and value follow, each behind its length as
+//! seqno u64, CAS u64 and datatype u8, big-endian. Key and value follow, each after its length as
 //! LEB128.
 //!
 //! Attributes are left out, or precede the body as in the store. A compressed body is inflated for

@@ -1,4 +1,4 @@
-//! The arithmetic of the budget: what is reserved, for whom, and in which order.
+//! The arithmetic of the budget: the reservations, their owners and their order.
 //!
 //! Owns: the sum of the reservations, the blocks that several readers share, and the queue. A
 //! reader that sends a large value from its place reserves the block of that version. All readers
@@ -12,7 +12,7 @@
 //!   block never starve a reader of another;
 //! - the sum exceeds the limit only when the limit falls.
 //!
-//! It knows no connection, no lock and no clock. [`super::ConnectionMemory`] drives it.
+//! The budget has no connections, no lock and no clock. [`super::ConnectionMemory`] drives it.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,8 +1,8 @@
-//! How far a client is behind with taking, or sending, what memory is held for.
+//! A client's lag in reading or sending the bytes for which memory is held.
 //!
-//! Owns: the rate that is asked of it, [`HOLDER_BYTES_PER_SECOND`], and how far behind it may be
-//! while others wait for memory, [`HOLDER_LAG_MAX_MS`]. Connections of workers count the same by
-//! their own clock (`connection::memory`).
+//! Owns: its minimum rate, [`HOLDER_BYTES_PER_SECOND`], and its maximum lag while others wait for
+//! memory, [`HOLDER_LAG_MAX_MS`]. Connections of workers count the same by their own clock
+//! (`connection::memory`).
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ impl Lag {
         debug_assert!(self.since >= before, "time that is earned is a gain");
     }
 
-    /// True when the client is so far behind that others need not wait for it.
+    /// True when the client lags so far that others need not wait for it.
     pub fn is_too_long(&self) -> bool {
         self.since.elapsed() > Duration::from_millis(HOLDER_LAG_MAX_MS)
     }

@@ -61,7 +61,7 @@ impl ConnectionReservation {
         }
     }
 
-    /// Since when the client uses what is reserved, less the time that its bytes earned.
+    /// Start of the client's use of the reservation, less the time that its bytes earned.
     pub fn since_ms(&self) -> u64 {
         self.since_ms
     }

@@ -1,7 +1,7 @@
 //! A place in the queue for memory, for threads and tasks that are no connections of a worker.
 //!
 //! Dropping a ticket leaves the queue, or returns the grant. Callers: streams of changes over HTTP,
-//! range scans, and backfills of the engine, which know it as [`ReaderMemory`].
+//! range scans, and backfills of the engine, which use it as [`ReaderMemory`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl Drop for Ticket {
     }
 }
 
-/// The budget as backfills know it.
+/// The budget's interface for backfills.
 pub struct BackfillMemory(pub Arc<ConnectionMemory>);
 
 impl ReaderMemory for BackfillMemory {

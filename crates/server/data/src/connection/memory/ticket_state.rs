@@ -1,7 +1,7 @@
 //! State of a ticket in the queue for memory.
 //!
-//! Owns: the grant, from the moment it is made until the ticket takes it, and how the owner of the
-//! ticket is told.
+//! Owns: the grant, from the moment it is made until the ticket takes it, and the notification of
+//! the ticket's owner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl TicketState {
         assert!(before.is_none(), "a ticket is granted once");
     }
 
-    /// Keeps a grant and tells the owner of the ticket.
+    /// Keeps a grant and notifies the owner of the ticket.
     pub fn granted(&self, grant: Grant) {
         self.put(grant);
         (self.notify)();

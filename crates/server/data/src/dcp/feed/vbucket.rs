@@ -138,7 +138,7 @@ impl FeedVbucket {
         self.manifest_uid
     }
 
-    /// When it asks for a stream, if it waits for one.
+    /// When it requests a stream, if it waits for one.
     pub fn due(&self) -> Option<Instant> {
         match self.state {
             State::Waiting { due, .. } => Some(due),
@@ -180,7 +180,7 @@ impl FeedVbucket {
         }
     }
 
-    /// Asks for a stream. Collections that were dropped leave the filter.
+    /// Requests a stream. Dropped collections leave the filter.
     pub fn open(
         &mut self,
         bucket: &Arc<Bucket>,
@@ -380,7 +380,7 @@ impl FeedVbucket {
     }
 }
 
-/// Appends the line of a document, or says what is missing for it. A large one is made in pieces by
+/// Appends the line of a document, or returns the missing input. A large one is made in pieces by
 /// the caller.
 fn make_line(
     document: &ChangedDocument<'_>,

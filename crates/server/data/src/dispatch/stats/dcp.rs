@@ -2,7 +2,7 @@
 //! changes.
 //!
 //! Names are those that monitoring tools of Couchbase know. Figures of streams are those that the
-//! producer's worker published last, at most a second ago. What is left to send is computed anew.
+//! producer's worker published last, at most a second ago. The remaining items are computed anew.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

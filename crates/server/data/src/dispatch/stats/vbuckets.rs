@@ -174,7 +174,7 @@ fn write_table(writer: &mut StatWriter<'_>, table: &HashTableStats) {
     writer.number("num_system_items", 0_u64);
 }
 
-/// The state's name as tools know it.
+/// The state's name for tools.
 pub(super) fn phase_name(phase: VbucketPhase) -> &'static str {
     match phase {
         VbucketPhase::Active => "active",

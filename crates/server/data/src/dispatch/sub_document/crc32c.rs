@@ -8,7 +8,7 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 const STRIDE: usize = 8;
 
-/// The checksum's contribution of each byte value. A table's index is the number of bytes behind
+/// The checksum's contribution of each byte value. A table's index is the number of bytes after
 /// that byte.
 static TABLES: [[u32; 256]; STRIDE] = {
     let mut tables = [[0; 256]; STRIDE];

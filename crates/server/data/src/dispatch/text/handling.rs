@@ -81,7 +81,7 @@ fn count<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     let is_decrement = req.opcode == Opcode::Decrement;
     for _ in 0..ATTEMPTS_MAX {
         let found = marked(req, located)?;
-        // What is refused is refused there.
+        // `handlers::call` refuses the other versions.
         let found = found.filter(|(item, _)| req.cas() == Cas(0) || req.cas() == item.cas());
         let counter = found.and_then(|(item, marks)| Some((counter_value(&item)?, item, marks)));
         let Some((before, item, marks)) = counter else { return handlers::call(req) };

@@ -23,7 +23,7 @@ use crate::dispatch::job::JobResult;
 /// A login, as a request that is answered late.
 const LOGIN: RequestId = RequestId { opcode: Opcode::SaslAuth as u8, opaque: 0 };
 
-/// The group of statistics that a client of memcached asks for, by Oribi's name.
+/// The group of statistics in a memcached client's request, by Oribi's name.
 pub(super) fn group_of(group: &[u8]) -> &[u8] {
     match group {
         b"conns" => b"connections",

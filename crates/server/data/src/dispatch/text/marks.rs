@@ -2,8 +2,8 @@
 //!
 //! Owns: where the marks are. They are an extended attribute of the document, so a document without
 //! marks costs nothing, and marks are persisted and evicted with their document. The attribute
-//! names the CAS of the version that it was made for. Every write that knows nothing of marks keeps
-//! attributes but changes the CAS, so it clears them. Touches and counts of this protocol know them
+//! names the CAS of the version that it was made for. A write that ignores marks keeps attributes
+//! but changes the CAS, so it clears them. Touches and counts of this protocol know them
 //! (`handling.rs`).
 
 use oribi_engine::{
@@ -44,7 +44,7 @@ pub(super) const BUSY: Rejection =
 pub(super) struct Marks {
     /// The document should be stored anew.
     pub stale: bool,
-    /// A client was told to do so.
+    /// A client has won the right to do so.
     pub won: bool,
 }
 

@@ -93,7 +93,7 @@ pub(super) fn run(
     CommandResult { served, received, abandons_keys }
 }
 
-/// Does for a command what every request needs: rights, counters and times around `action`, which
+/// Handles the common part of every command: rights, counters and times around `action`, which
 /// serves and answers it.
 pub(super) fn serve<'a>(
     req: &mut Request<'a>,

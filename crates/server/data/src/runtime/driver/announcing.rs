@@ -3,10 +3,10 @@
 //! Owns: the choice of clients and form.
 //!
 //! Invariants:
-//! - only a connection that asked for it in HELLO is told;
-//! - it is told of each version once, between two frames;
-//! - a client that asked for both forms gets the brief one;
-//! - a client that leaves too much output unread is told once it has read some of it.
+//! - only a connection that requested it in HELLO is notified;
+//! - the connection gets each version once, between two frames;
+//! - a client that requested both forms gets the brief one;
+//! - a client with too much unread output is notified once it has read some of it.
 //!
 //! The worker calls this after a change.
 

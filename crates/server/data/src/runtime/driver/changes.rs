@@ -96,8 +96,8 @@ impl ConnectionDriver {
         self.state.producer.as_ref()?.noop.due_ms()
     }
 
-    /// Asks the consumer whether it lives, or ends the connection, if it is time to; true when
-    /// the connection needs a turn.
+    /// Sends the consumer a DCP noop, or ends the connection, if it is due; true when the
+    /// connection needs a turn.
     pub fn on_timer(&mut self, now_ms: u64) -> bool {
         let Some(producer) = &mut self.state.producer else { return false };
         if producer.noop.due_ms().is_none_or(|due_ms| now_ms < due_ms) {

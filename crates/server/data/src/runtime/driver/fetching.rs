@@ -39,7 +39,7 @@ impl ConnectionDriver {
         }
     }
 
-    /// Gives up on fetches that have passed their deadline; true when there were any.
+    /// Ends the waits for fetches that have passed their deadline; true when there were any.
     pub fn expire_fetches(&mut self, now_ms: u64) -> bool {
         let Some(fetches) = self.state.deferred.fetches().filter(|all| all.is_waiting()) else {
             return false;
@@ -115,7 +115,7 @@ pub(super) fn park(
 }
 
 /// Makes the connection wait until the document of `frame`, the next to be served, is fetched.
-/// Fetches documents for the requests `behind` it as well.
+/// Also fetches documents for the requests after it, `behind`.
 pub(super) fn wait_at_head(
     id: ConnectionId,
     state: &mut ConnectionState,
@@ -144,8 +144,9 @@ pub(super) fn wait_for(
     ParkToken { slot: id.slot, position: BEHIND_HEAD, serial }
 }
 
-/// Asks for the documents that the first complete requests of `received` will wait for. It stops at
-/// a request that is not about a document, because that request may change what the keys mean.
+/// Queues fetches of the documents that the first complete requests of `received` will wait for. It
+/// stops at a request that is not about a document, because that request may change what the keys
+/// mean.
 fn fetch_ahead(state: &mut ConnectionState, env: &Environment, received: &[u8], token: ParkToken) {
     let mut rest = received;
     let (mut asked, mut seen) = (0, 0);
@@ -190,7 +191,7 @@ pub(super) fn wait_behind(state: &mut ConnectionState, asked: usize, seen: usize
 }
 
 /// True when a request will probably wait for its document. A request that replaces a value at most
-/// needs to know that the document is absent. That needs no wait while keys stay in memory.
+/// depends on the document's absence. That needs no wait while keys stay in memory.
 fn needs_fetch(state: &ConnectionState, opcode: u8, vbid: Vbid, key: DocKey<'_>) -> bool {
     let Some(bucket) = state.bucket() else { return false };
     let bucket = bucket.bucket();

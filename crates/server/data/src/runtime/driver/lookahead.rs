@@ -50,13 +50,12 @@ struct Entry {
 }
 
 impl Entry {
-    /// Bytes of the item that tell a write what it has to know of the previous version: header and
-    /// key.
+    /// Bytes of the item that a write needs of the previous version: header and key.
     fn head_bytes(&self) -> usize {
         ITEM_HEAD_BYTES + usize::from(self.key_bytes)
     }
 
-    /// The document's key in what was received after the first `served_bytes` of the turn.
+    /// The document's key in the bytes received after the first `served_bytes` of the turn.
     fn document<'a>(&self, received: &'a [u8], served_bytes: usize) -> Option<DocKey<'a>> {
         let at = (self.key_at? as usize).checked_sub(served_bytes)?;
         let key = received.get(at..at + usize::from(self.key_bytes))?;
@@ -219,7 +218,7 @@ impl<'s> Lookahead<'s> {
         self.locate_near(bucket, received);
     }
 
-    /// Forgets what was announced, because other requests will be served next.
+    /// Drops the announced keys, because other requests will be served next.
     pub(super) fn restart(&mut self) {
         (self.served, self.located, self.announced) = (0, 0, 0);
         (self.served_bytes, self.ahead_bytes, self.is_exhausted) = (0, 0, false);

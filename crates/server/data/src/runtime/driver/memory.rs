@@ -1,7 +1,7 @@
-//! Tracks what a connection holds of the memory that all connections share, and gets it more.
+//! Tracks a connection's part of the memory that all connections share, and reserves more.
 //!
 //! Owns: how a large request gets its reservation before it is received, when a reservation ends,
-//! and how long a client may lag behind with one.
+//! and how long a client may lag with one.
 //!
 //! Invariants:
 //! - a connection asks only while it has nothing reserved and nothing to send, so it holds nothing
@@ -41,7 +41,7 @@ impl ConnectionDriver {
         self.reader.capacity() + parked + incoming + self.writer.block_bytes() + pinned
     }
 
-    /// Ends a turn: tells the worker's ledger how much is held now, and returns reservations that
+    /// Ends a turn: reports the held bytes to the worker's ledger, and returns reservations that
     /// are no longer needed. `transport_bytes` is what the transport holds for the connection.
     pub fn settle(&mut self, env: &mut Environment, transport_bytes: usize) {
         if self.state.reserved.is_any() && !self.uses_reservation() {
@@ -115,8 +115,7 @@ impl ConnectionDriver {
         self.hold(env, self.held_bytes.saturating_sub(freed));
     }
 
-    /// Since when the client is behind with finishing a request or reading an answer, if that holds
-    /// memory.
+    /// Start of the client's lag in finishing a request or reading an answer, if that holds memory.
     pub fn lags_since_ms(&self) -> Option<u64> {
         let is_waiting = self.state.pending.is_waiting();
         let since_ms = match self.timing.stalled_since_ms {
@@ -127,8 +126,8 @@ impl ConnectionDriver {
         (since_ms != 0 && self.held_bytes >= HELD_BYTES_WORTH_CLOSING).then_some(since_ms)
     }
 
-    /// True when others wait for memory, and the client has not moved on for too long with what
-    /// this connection holds. Its streams give up what they hold beyond the output.
+    /// True when others wait for memory, and the client has stalled for too long with the memory of
+    /// this connection. Its streams release their memory beyond the output.
     pub fn holds_up_others(&mut self, env: &Environment) -> bool {
         if !env.memory.memory().has_waiters() {
             return false;
@@ -187,7 +186,7 @@ impl ConnectionDriver {
         }
     }
 
-    /// Gives up on a wait for memory that has taken too long; true when it did.
+    /// Ends a wait for memory that has taken too long; true when it did.
     pub fn expire_memory_wait(&mut self, env: &mut Environment) -> bool {
         let timed_out = self.state.pending.time_out_memory(env.now_ms, MEMORY_WAIT_MS);
         if timed_out {

@@ -207,9 +207,9 @@ impl WorkerConnections {
         Some((key, slot))
     }
 
-    /// Handles the case that all connections together hold too much. Shrinks what this worker's
-    /// connections hold, then closes those whose clients are furthest behind until the total is
-    /// below the limit. The limit takes a while to reach again, so this is rare.
+    /// Handles the case that all connections together hold too much memory. Shrinks the buffers of
+    /// this worker's connections, then closes those whose clients lag most until the total is below
+    /// the limit. The limit takes a while to reach again, so this is rare.
     #[cold]
     fn close_laggards(&mut self, env: &mut Environment) {
         for (_, slot) in &mut self.slots {

@@ -151,7 +151,7 @@ impl TlsTransport {
             deliver(connection, plain);
         });
         if let Err(error) = result {
-            // The alert tells the peer what was wrong; it is lost if the socket is full.
+            // The alert gives the peer the reason; it is lost if the socket is full.
             let _ = self.stream.write(sealed.pending());
             sealed.clear();
             return Err(TlsFault::Tls(error));

@@ -101,7 +101,7 @@ fn run(
     slot.deferred_sends = 0;
     let pending = slot.connection.writer().pending_bytes();
     if !was_transfer && slot.connection.is_transfer() && env.transfer_bytes(pending) < pending {
-        // Its slices move behind the turns of others.
+        // Its slices are queued after the turns of others.
         return Ok(Turn::Again);
     }
     loop {
@@ -154,7 +154,7 @@ fn serve(
     let has_received = slot.needs_input && slot.readable && receive(slot, env, blocks)? > 0;
     let session = env.session();
     let progress = slot.connection.process(env);
-    // Its next request should not wait behind large slices of other connections.
+    // Its next request should not wait for large slices of other connections.
     if has_received && !was_moving_large_value && !slot.connection.is_moving_large_value() {
         env.note_small_requests();
     }

@@ -53,7 +53,7 @@ pub struct BackupLane {
     /// The one before, which is being written; it comes back empty.
     cutting: Option<JoinHandle<Result<SegmentWriter, ArchiveError>>>,
     last_cut: Instant,
-    /// Changes that the progress bar does not know of yet.
+    /// Changes that the progress bar does not count yet.
     uncounted: u64,
     /// This lane says when a connection ends; the others would repeat it.
     is_first: bool,

@@ -50,7 +50,7 @@ pub struct RestoreLane {
 }
 
 impl RestoreLane {
-    /// Writes all versions; returns what was done.
+    /// Writes all versions; returns the counts.
     pub async fn write(mut self, mut writes: RestoreWrites) -> anyhow::Result<RestoreTotals> {
         while let Some(block) = self.blocks.recv().await {
             let block = block?;

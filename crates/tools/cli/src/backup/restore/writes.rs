@@ -321,7 +321,7 @@ impl RestoreWrites {
 
     /// Writes everything whose outcome is not known once more.
     async fn repeat(&mut self) -> anyhow::Result<()> {
-        // What was put together so far is sent, so that nothing of it comes after the repetition.
+        // The writes collected so far are sent first, so that none comes after the repetition.
         let next = Batch { first: self.open.end, end: self.open.end, ..Batch::default() };
         let open = std::mem::replace(&mut self.open, next);
         for &index in &open.links {
@@ -358,7 +358,7 @@ impl RestoreWrites {
             let operation = Operation::with_meta(&stored.key, stored.value.clone(), &version);
             match outcome_of(self.client.run(collection, &operation).await, self.overwrite) {
                 Ok(outcome) => return Ok(outcome),
-                // Such a bucket demands that writers know it.
+                // A bucket that resolves by time requires that writers declare it.
                 Err(ClientError::Rejected(RejectionKind::Invalid))
                     if self.resolution == ResolutionMode::Revision =>
                 {

@@ -267,7 +267,7 @@ fn place_of(name: &str, line: &Line) -> String {
     format!("{name}: line {}", line.number)
 }
 
-/// Asks for the names of a document's attributes. The second path demands the right to read those
+/// Requests the names of a document's attributes. The second path demands the right to read those
 /// of the system, without which the list would lack them.
 fn names_in(key: &[u8]) -> anyhow::Result<Operation<'_>> {
     let paths = [Lookup::get(NAMES).xattr(), Lookup::exists(A_SYSTEM_NAME).xattr()];

@@ -34,7 +34,7 @@ pub struct ExportArgs {
     /// Export from the data directory of a stopped server.
     ///
     /// No document changes, but opening the store recovers its files as a start of the server does:
-    /// it cuts off what a crash left half written, and may compact.
+    /// it cuts off the partial write of a crash, and may compact.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -40,7 +40,7 @@ pub struct State {
 }
 
 impl Destination {
-    /// Asks the server for its identity.
+    /// Fetches the server's identity.
     pub async fn of(client: &Client, collection: &Collection) -> anyhow::Result<Destination> {
         let stats = match client.stats("uuid").await {
             Ok(stats) => stats,

@@ -15,7 +15,7 @@ enum State {
     Nested,
     /// In a string, of an element with brackets or one that is the element.
     Text,
-    /// Behind a backslash in a string.
+    /// After a backslash in a string.
     Escape,
     /// In an element without brackets or quotes.
     Bare,
@@ -43,7 +43,7 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// Begins before the array, or behind one of its elements.
+    /// Begins before the array, or after one of its elements.
     pub fn new(is_at_start: bool) -> Splitter {
         let state = if is_at_start { State::Outside } else { State::Between };
         Splitter { state, depth: 0, taken: 0, lines: 0, begin: 0 }

@@ -104,7 +104,7 @@ fn fields(record: &[u8], separator: u8) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// The content of a quoted field, and what is behind the quote that ends it.
+/// The content of a quoted field, and the text after its closing quote.
 fn unquoted(text: &str) -> anyhow::Result<(String, &str)> {
     let (mut field, mut rest) = (String::new(), text);
     loop {

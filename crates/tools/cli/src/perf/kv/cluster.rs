@@ -28,7 +28,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Asks the named server.
+    /// Queries the named server.
     pub async fn run(args: &KvArgs) -> anyhow::Result<Discovery> {
         // Durable writes then do not block later operations; otherwise order is cheaper.
         let is_unordered = args.durability != DurabilityArgument::None;

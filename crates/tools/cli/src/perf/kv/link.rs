@@ -107,7 +107,7 @@ impl KvLink {
         &mut self.bench.counts
     }
 
-    /// Moves operations that are to be tried again to `again`; tells whether the map is stale.
+    /// Moves operations to be retried to `again`; returns whether the map is stale.
     pub fn take_back(&mut self, again: &mut Vec<KvOperation>) -> bool {
         again.append(&mut self.bench.again);
         std::mem::take(&mut self.bench.map_is_stale)
@@ -125,7 +125,7 @@ impl KvLink {
         self.bench.counts.written_bytes += sent as u64;
     }
 
-    /// Sends what was queued and takes all answers.
+    /// Sends the queued requests and takes all answers.
     pub async fn exchange(&mut self, judge: &AnswerChecker<'_>) -> anyhow::Result<()> {
         let KvLink { wire, flight, bench } = self;
         if flight.open() == 0 {

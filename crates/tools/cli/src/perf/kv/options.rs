@@ -1,4 +1,4 @@
-//! The command line of `oribi perf kv`, and what it means once it is checked.
+//! The command line of `oribi perf kv`, and the checked options.
 //!
 //! Names follow the load generator that is common in this field where the meaning is the same. The
 //! command refuses a value out of range with the option's name and the range, before it connects.

@@ -54,7 +54,7 @@ pub fn run(args: KvArgs) -> anyhow::Result<ExitCode> {
     run.report(outputs)
 }
 
-/// Asks the server and makes what all workers share.
+/// Queries the server and builds the state that all workers share.
 fn prepare(args: KvArgs) -> anyhow::Result<KvWorkerShared> {
     if let Some(pid) = args.server_pid {
         CpuTime::of_process(pid)?;

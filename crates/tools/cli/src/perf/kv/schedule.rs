@@ -26,7 +26,7 @@ impl Schedule {
         self.due_ns(self.taken)
     }
 
-    /// Takes the next operation if it is due at `now_ns`; tells when it was.
+    /// Takes the next operation if it is due at `now_ns`; returns its due time.
     pub fn take_due(&mut self, now_ns: u64) -> Option<u64> {
         let due_ns = self.next_due_ns();
         (due_ns <= now_ns).then(|| self.take(1)).map(|()| due_ns)

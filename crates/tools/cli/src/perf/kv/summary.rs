@@ -89,7 +89,7 @@ pub struct KvPhaseSummary {
     pub misses: u64,
     /// Writes that were stored.
     pub stored: u64,
-    /// Values that were not what was written, by kind.
+    /// Values that differ from the written ones, by kind.
     pub corrupt: BTreeMap<&'static str, u64>,
     /// Refusals by status in words, those that were tried again included.
     pub refused: BTreeMap<String, u64>,

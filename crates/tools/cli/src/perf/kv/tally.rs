@@ -46,12 +46,12 @@ impl KvCounts {
         self.gets + self.sets
     }
 
-    /// Operations that did what was asked.
+    /// Operations with a successful outcome.
     pub fn succeeded(&self) -> u64 {
         self.hits - self.corrupt_values() + self.stored
     }
 
-    /// Values that were not what was written.
+    /// Values that differ from the written ones.
     pub fn corrupt_values(&self) -> u64 {
         self.corrupt.iter().sum()
     }

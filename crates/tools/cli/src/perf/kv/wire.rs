@@ -35,7 +35,7 @@ impl Wire {
         }
     }
 
-    /// The next answer. What it borrows is given up with the next call of any method.
+    /// The next answer. Its borrows end with the next call of any method.
     #[inline]
     pub async fn next(&mut self) -> anyhow::Result<KvAnswer<'_>> {
         match self {

@@ -42,7 +42,7 @@ pub struct KvWorkerShared {
     pub keys: Vec<KeyField>,
     /// Path and seed, per collection.
     pub collections: Vec<(String, u32)>,
-    /// How workers are ended, and what they publish.
+    /// The stop signal of workers, and their published figures.
     pub control: Arc<Control>,
 }
 
@@ -73,7 +73,7 @@ impl WorkerOutcome {
     }
 }
 
-/// Connects the workers of one thread; what is returned runs a phase with them.
+/// Connects the workers of one thread; the returned closure runs a phase with them.
 pub fn connect(
     shared: &Arc<KvWorkerShared>,
     thread: usize,
@@ -294,7 +294,7 @@ impl Worker {
         live.answer(|recent| self.recorder.borrow_mut().hand_over(recent));
     }
 
-    /// Collects what has to be tried again, waits a little, and looks where it has to go.
+    /// Collects the operations to retry, waits a little, and looks up their nodes.
     async fn take_back(&mut self) -> anyhow::Result<()> {
         let mut map_is_stale = !self.unroutable.is_empty();
         for link in &mut self.links {

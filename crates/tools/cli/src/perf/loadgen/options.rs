@@ -1,4 +1,4 @@
-//! The command line of `oribi perf loadgen`, and what it means once it is checked.
+//! The command line of `oribi perf loadgen`, and the checked options.
 //!
 //! Flags, defaults and meanings are those of `kudu perf loadgen` of Kudu 1.18; its spelling with
 //! underscores works too, and so does `--flag=false`. Two features of that tool are missing here:

@@ -3,8 +3,7 @@
 //! Invariants: cells take numbers from their generator in the order of the columns, one each, but
 //! for cells that get a fixed text and take none, as the other tool does it; key columns and the
 //! rest have a generator each, so that the keys alone can be made again for deleting. A column that
-//! the server fills by itself is left out. What a column is, is looked at once and not for each
-//! row.
+//! the server fills by itself is left out. A column's type is resolved once and not for each row.
 
 use anyhow::Result;
 use oribi_kudu::{ColumnSchema, DataType, RowWriter, Schema};

@@ -170,7 +170,7 @@ impl Load<'_> {
         }
     }
 
-    /// Prints and writes what is left, and decides the exit status.
+    /// Prints and writes the final report, and returns the exit status.
     fn end(&self, summary: &LoadgenSummary, outputs: Outputs) -> Result<ExitCode> {
         let plot = self.written.as_ref().map(|measured| Plot {
             title: format!(

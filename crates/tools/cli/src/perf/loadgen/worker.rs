@@ -32,7 +32,7 @@ pub struct LoadJob {
     pub args: Arc<LoadgenArgs>,
     /// Name of the table.
     pub table: String,
-    /// How threads are ended, and what they publish.
+    /// The stop signal of threads, and their published figures.
     pub control: Arc<Control>,
     /// The client of all threads and the event loop of its connections, if threads share one.
     pub shared: Option<(Client, Handle)>,
@@ -53,7 +53,7 @@ impl Place {
     }
 }
 
-/// One thread: its part of the job, and what it does it with.
+/// One thread: its part of the job, and its connection.
 struct Worker {
     job: LoadJob,
     /// Position among the threads.
@@ -62,7 +62,7 @@ struct Worker {
     recorder: Arc<Mutex<Recorder>>,
 }
 
-/// Connects one thread; what is returned writes or deletes its rows.
+/// Connects one thread; the returned closure writes or deletes its rows.
 pub fn connect(
     job: LoadJob,
     thread: usize,

@@ -81,7 +81,7 @@ struct Shared {
 #[derive(Default)]
 struct ReceivedCounts {
     bytes: u64,
-    /// Positions of tablets among the tokens, and what they sent.
+    /// Positions of tablets among the tokens, and their reports.
     tablets: Vec<(usize, TabletReport)>,
 }
 

@@ -25,7 +25,7 @@ const THREADS: usize = 2;
 
 /// State that all tables of a session share.
 pub struct QueryCluster {
-    /// Dropped first, so that no task outlives what it uses.
+    /// Dropped first, so that no task outlives its resources.
     runtime: Runtime,
     client: Client,
     timeout: Duration,
@@ -66,7 +66,7 @@ impl QueryCluster {
         &self.client
     }
 
-    /// Which run of statements this is: what was read in another one may be out of date.
+    /// Which run of statements this is: rows cached by another one may be stale.
     pub fn run(&self) -> u64 {
         self.runs.load(Relaxed)
     }

@@ -27,7 +27,7 @@ pub fn of_row(row: Row<'_>, layout: &ScanLayout) -> Result<QueryDocument> {
     };
     match (json, body) {
         (Some(json), _) => document(row, layout, Datatype::JSON, json),
-        // What is not read is JSON's null to the statement, which does not look at it.
+        // Unread fields are JSON's null to the statement, which does not use them.
         (None, None) if !layout.needs_body => document(row, layout, Datatype::JSON, b"null"),
         (None, body) => document(row, layout, datatype_of(row, layout)?, body.unwrap_or_default()),
     }
@@ -59,7 +59,7 @@ fn document(
     body: &[u8],
 ) -> Result<QueryDocument> {
     let number = |name: &str| -> Result<u32> {
-        // Clients write 32 bits. What is longer is shown as the greatest number.
+        // Clients write 32 bits. Longer numbers are shown as the greatest one.
         Ok(u32::try_from(layout.get::<i64>(row, name)?).unwrap_or(u32::MAX))
     };
     Ok(QueryDocument {

@@ -1,6 +1,6 @@
-//! Which columns of a table fit, and what is said about the rest.
+//! The columns of a table that fit, and the marks of the rest.
 //!
-//! Owns: the choice by rank, and the marks. Invariant: what is left out or cut off has a mark: an
+//! Owns: the choice by rank, and the marks. Invariant: every omitted or cut column has a mark: an
 //! ellipsis in the text, or a note above the table.
 
 use ratatui::layout::Constraint;

@@ -109,7 +109,7 @@ fn find<'a>(
     }
 }
 
-/// Makes the change that the read asks for: another expiry, or the mark that the client has won.
+/// Makes the change that the read requests: another expiry, or the mark that the client has won.
 /// False when the document has changed since the read.
 fn update(
     req: &mut Request<'_>,
@@ -121,7 +121,7 @@ fn update(
     let marks = shown.marks;
     let now_s = req.env.now.unix_s();
     let recache_s = meta.recache.map_or(0, |expiry| absolute(expiry, now_s));
-    // Flags take effect in their order, as in memcached: behind T, R sees the new expiry.
+    // Flags take effect in their order, as in memcached: after T, R sees the new expiry.
     let mut letters = meta.flags.iter().map(|flag| flag[0]);
     let is_touched = letters.find(|letter| matches!(letter, b'T' | b'R')) == Some(b'T');
     let touched = meta.expiry.filter(|_| is_touched);

@@ -52,7 +52,7 @@ pub(super) fn set(
     Ok(())
 }
 
-/// The size of the document that a value was joined to, if the command asks for the size.
+/// The size of the document that a value was joined to, if the command requests the size.
 fn joined_bytes(req: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, Rejection> {
     if !meta.flags.iter().any(|flag| flag[0] == b's') {
         return Ok(None);
@@ -297,8 +297,8 @@ fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<TextCounter, Reject
     Err(BUSY)
 }
 
-/// Changes the expiry of a counter where the command asks for it. Returns CAS, and the expiry that
-/// it had, where the command shows it.
+/// Changes the expiry of a counter if the command requests it. Returns CAS, and the expiry that it
+/// had, where the command shows it.
 fn touched(
     req: &mut Request<'_>,
     located: RequestLocation<'_>,

@@ -1,4 +1,4 @@
-//! One link: its socket, and the consumer that decides what is said.
+//! One link: its socket, and the consumer that drives it.
 //!
 //! Owns: connecting, receiving, sending, pauses between attempts, and the log lines. Invariant: the
 //! memory of a link is counted as that of connections, and a large message is reserved before it is
@@ -82,7 +82,7 @@ enum LinkState {
     Open(Box<OpenLink>),
 }
 
-/// Tells a link that the store of one of its copies has something; the token is the vbucket.
+/// Notifies a link of a commit in the store of one of its copies; the token is the vbucket.
 struct StoreWaiter {
     worker: Arc<Mailbox>,
     link: LinkId,
@@ -526,7 +526,7 @@ impl OpenLink {
         Ok(())
     }
 
-    /// Counts what is held. Large messages are reserved, and not counted here.
+    /// Counts the held bytes. Large messages are reserved, and not counted here.
     fn count(&mut self, env: &mut Environment) {
         let buffers = self.reader.capacity().min(2 * READ_BLOCK_BYTES) + self.out.capacity();
         let counted = buffers + self.consumer.held_bytes().min(2 * (1 << 20));

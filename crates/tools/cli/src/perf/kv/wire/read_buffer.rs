@@ -21,7 +21,7 @@ impl AnswerBuffer {
         &self.bytes[self.begin..self.end]
     }
 
-    /// Gives up the first `count` unread bytes; there must be that many.
+    /// Consumes the first `count` unread bytes; there must be that many.
     #[inline]
     pub fn consume(&mut self, count: usize) {
         self.begin += count;
@@ -67,7 +67,7 @@ mod tests {
                 received += 1;
             }
             buffer.commit(count);
-            // At most 9,000 bytes stay behind.
+            // At most 9,000 bytes stay in the buffer.
             let count = buffer.unread().len() - round % buffer.unread().len().clamp(1, 9000);
             let expected = (read..).map(|number| (number % 251) as u8);
             assert!(buffer.unread()[..count].iter().copied().eq(expected.take(count)));

@@ -222,7 +222,7 @@ impl TextWire {
         }
     }
 
-    /// Finds the next answer among what was received; false when it is not all there.
+    /// Finds the next answer among the received bytes; false when it is incomplete.
     fn advance(&mut self) -> anyhow::Result<bool> {
         self.socket.received.consume(std::mem::take(&mut self.present.consumed));
         let Some(asked) = self.asked.get(self.answered).copied() else {
