@@ -276,8 +276,8 @@ impl Bucket {
             (persisted >= seqno).then_some(PersistOutcome::Persisted)
         };
         match vbucket.waiters().register(seqno, sink, token, standing) {
-            Some(PersistOutcome::Persisted) => return true,
             Some(PersistOutcome::Failed) => sink.persisted(token, PersistOutcome::Failed),
+            Some(_) => return true,
             None => {
                 if !vbucket.is_owned() {
                     // If ownership ended before the registration, no flush will end this wait.
@@ -289,34 +289,36 @@ impl Bucket {
         false
     }
 
-    /// As [`Bucket::when_persisted`], until a prepare is committed. With `needs_store` the level
-    /// asks for the store of this node.
+    /// As [`Bucket::when_persisted`], until a prepare is committed. Returns the seqno of the commit
+    /// if it is by then. With `needs_store` the level asks for the store of this node.
     pub fn when_committed(
         &self,
         vbid: Vbid,
         ((seqno, history), needs_store): ((Seqno, Option<VbUuid>), bool),
         sink: &Arc<dyn PersistenceSink>,
         token: u64,
-    ) -> bool {
+    ) -> Option<Seqno> {
         debug_assert!(seqno > Seqno(0), "a write has a seqno");
-        let Some(vbucket) = self.vbucket(vbid) else { return true };
+        let Some(vbucket) = self.vbucket(vbid) else {
+            sink.persisted(token, PersistOutcome::Failed);
+            return None;
+        };
         let standing = || {
             let is_same = history.is_none_or(|history| history == vbucket.uuid());
             if !is_same || !vbucket.is_serving() {
                 // Another epoch decides about it.
                 return Some(PersistOutcome::Failed);
             }
-            // Nothing is aborted before its client stops to wait.
-            (!vbucket.has_open_prepare(seqno)).then_some(PersistOutcome::Persisted)
+            vbucket.prepare_outcome(seqno)
         };
         match vbucket.commit_waiters().register(seqno, sink, token, standing) {
-            Some(PersistOutcome::Persisted) => return true,
-            Some(PersistOutcome::Failed) => sink.persisted(token, PersistOutcome::Failed),
+            Some(PersistOutcome::Committed(at)) => return Some(at),
+            Some(_) => sink.persisted(token, PersistOutcome::Failed),
             None if !vbucket.is_serving() => vbucket.commit_waiters().fail_all(),
             None if needs_store => self.core.signals().of(vbid).hurry(),
             None => {}
         }
-        false
+        None
     }
 
     /// Registers a wait of a copy until the store has everything up to `seqno`. True when it has;

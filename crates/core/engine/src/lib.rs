@@ -100,6 +100,7 @@ pub use outcome::{
     VersionOutcome, WithMetaMode, WithMetaRequest,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
+pub use prepare::PreparedVersion;
 pub use reader_memory::{MemoryGrant, MemoryRequest, ReaderMemory};
 pub use record::of as record_of;
 pub use system_event::{ManifestEvent, ManifestEventKind};

@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PersistOutcome {
     Persisted,
+    /// A prepare was committed, as a version of this seqno.
+    Committed(Seqno),
     /// The store failed. The write is in memory and may or may not be on disk.
     Failed,
 }

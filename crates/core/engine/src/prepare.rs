@@ -44,6 +44,26 @@ pub(crate) struct PreparedDocument<'a> {
     pub(crate) value: &'a [u8],
 }
 
+/// What a version of [`CollectionId::PREPARES`] says of its document.
+pub struct PreparedVersion<'a> {
+    pub key: DocKey<'a>,
+    pub datatype: Datatype,
+    pub value: &'a [u8],
+}
+
+impl<'a> PreparedVersion<'a> {
+    /// `value` is `None` for an abort. `None` for bytes that no node sends.
+    pub fn of(key: &'a [u8], value: Option<&'a [u8]>) -> Option<PreparedVersion<'a>> {
+        let key = document_key(key)?;
+        let Some(value) = value else {
+            return Some(PreparedVersion { key, datatype: Datatype::RAW, value: &[] });
+        };
+        let decoded = decode(value)?;
+        debug_assert!(decoded.value.len() < value.len(), "a header stands before the value");
+        Some(PreparedVersion { key, datatype: decoded.fields.datatype, value: decoded.value })
+    }
+}
+
 /// The version that prepares `document`.
 pub(crate) fn prepare_of(document: &Item, level: DurabilityLevel) -> NewItem {
     debug_assert!(!document.is_evicted(), "a prepare has the value of its document");

@@ -34,14 +34,18 @@ impl CheckpointManager {
     }
 
     /// Takes a prepare that is completed out of the open checkpoint; a closed one keeps it, and
-    /// counts it from here on. `is_sparse` is true for the queue of a replica.
-    pub(crate) fn complete_prepare(&mut self, seqno: Seqno, is_sparse: bool) -> Option<ItemRef> {
+    /// counts it from here on.
+    pub(crate) fn complete_prepare(&mut self, seqno: Seqno) -> Option<ItemRef> {
         assert!(seqno.0 <= self.high_seqno, "a prepare was queued");
         if seqno.0 < self.open.start {
             self.orphan(seqno.0);
             return None;
         }
-        if is_sparse { self.open.take_sparse(seqno) } else { self.open.take(seqno) }
+        // Whatever the role is now: a checkpoint has the form of the role that filled it.
+        match self.open.slots.sparse_len() {
+            0 => self.open.take(seqno),
+            _ => self.open.take_sparse(seqno),
+        }
     }
 
     /// The queue alone holds the block of a pending version.

@@ -12,6 +12,7 @@ struct Prepare {
     seqno: Seqno,
     /// The commit or abort, if there is one.
     completed: Option<Seqno>,
+    is_committed: bool,
 }
 
 /// See the module text.
@@ -26,15 +27,23 @@ impl PrepareLog {
     pub(super) fn prepared(&mut self, seqno: Seqno) {
         let is_newest = self.0.last().is_none_or(|last| last.seqno < seqno);
         assert!(is_newest, "prepares ascend");
-        self.0.push(Prepare { seqno, completed: None });
+        self.0.push(Prepare { seqno, completed: None, is_committed: false });
     }
 
-    pub(super) fn completed(&mut self, seqno: Seqno, at: Seqno) {
+    pub(super) fn completed(&mut self, seqno: Seqno, at: Seqno, is_committed: bool) {
         debug_assert!(at > seqno, "a prepare is completed after it was made");
         let found = self.0.binary_search_by_key(&seqno, |prepare| prepare.seqno);
         if let Some(prepare) = found.ok().and_then(|found| self.0.get_mut(found)) {
-            prepare.completed = Some(at);
+            (prepare.completed, prepare.is_committed) = (Some(at), is_committed);
         }
+    }
+
+    /// Seqno of the commit of a prepare; `None` without one, and once the store has it.
+    pub(super) fn commit_of(&self, seqno: Seqno) -> Option<Seqno> {
+        let at = self.0.binary_search_by_key(&seqno, |prepare| prepare.seqno).ok()?;
+        let prepare = self.0.get(at).filter(|prepare| prepare.is_committed)?;
+        debug_assert!(prepare.completed > Some(seqno), "a commit follows its prepare");
+        prepare.completed
     }
 
     /// Everything up to `end` is stored, and `state` says so.
@@ -70,7 +79,8 @@ mod tests {
         let mut log = PrepareLog::default();
         log.prepared(Seqno(3));
         log.prepared(Seqno(5));
-        log.completed(Seqno(3), Seqno(7));
+        log.completed(Seqno(3), Seqno(7), true);
+        assert_eq!((log.commit_of(Seqno(3)), log.commit_of(Seqno(5))), (Some(Seqno(7)), None));
         let at = |log: &PrepareLog, end: u64| {
             let state = log.describe(VbucketState::empty(), Seqno(end));
             (state.high_completed_seqno.0, state.high_prepared_seqno.0)
@@ -81,7 +91,8 @@ mod tests {
         assert_eq!(at(&log, 6), (2, 5), "the completion is not stored yet");
         log.stored(Seqno(7));
         assert_eq!(at(&log, 7), (4, 5));
-        log.completed(Seqno(5), Seqno(8));
+        log.completed(Seqno(5), Seqno(8), false);
+        assert_eq!((log.commit_of(Seqno(3)), log.commit_of(Seqno(5))), (None, None));
         log.stored(Seqno(8));
         assert!(log.is_empty());
         let known = VbucketState { high_completed_seqno: Seqno(8), ..VbucketState::empty() };

@@ -126,9 +126,15 @@ impl VBucket {
         self.copy_state.lock().high_completed_seqno
     }
 
-    /// True while a prepare of this seqno has no outcome.
-    pub(crate) fn has_open_prepare(&self, seqno: Seqno) -> bool {
-        self.has_pending.load(Ordering::Acquire) && self.table.lock().pending.has_prepare(seqno)
+    /// The outcome of the prepare of this seqno; `None` while it has none. An outcome that is
+    /// stored is not known any more.
+    pub(crate) fn prepare_outcome(&self, seqno: Seqno) -> Option<PersistOutcome> {
+        let table = self.table.lock();
+        if table.pending.has_prepare(seqno) {
+            return None;
+        }
+        let commit = table.pending.log.commit_of(seqno);
+        Some(commit.map_or(PersistOutcome::Failed, PersistOutcome::Committed))
     }
 
     /// Commits and aborts the prepares whose outcome is known, some at a time.
@@ -148,12 +154,13 @@ impl VBucket {
                     && let Some((seqno, PrepareStatus { level, is_overdue, .. })) =
                         table.pending.oldest_prepare()
                 {
-                    let outcome = match durability.commits(seqno, level, self.persisted_seqno()) {
-                        true => PersistOutcome::Persisted,
-                        false if is_overdue => PersistOutcome::Failed,
-                        false => break,
-                    };
-                    garbage.push(self.complete(context, &mut table, &mut queue, outcome));
+                    let commits = durability.commits(seqno, level, self.persisted_seqno());
+                    if !commits && !is_overdue {
+                        break;
+                    }
+                    let (outcome, displaced) =
+                        self.complete(context, &mut table, &mut queue, commits);
+                    garbage.push(displaced);
                     outcomes.push((seqno, outcome));
                 }
                 is_last = outcomes.len() < COMMITS_PER_SLICE;
@@ -182,16 +189,16 @@ impl VBucket {
         context: &Context<'_>,
         table: &mut TableGuard<'_>,
         queue: &mut CheckpointManager,
-        outcome: PersistOutcome,
-    ) -> OutcomeGarbage {
+        commits: bool,
+    ) -> (PersistOutcome, OutcomeGarbage) {
         let hash = |item: &ItemRef| self.table.seed().hash(item.key());
         let pending = table.pending.take_first(hash).expect("the caller has found it");
         let (seqno, item) = (pending.item.seqno(), &pending.item);
         queue.pending_removed(pending.counted_bytes());
         // The prepare leaves the queue after the outcome has entered it: a checkpoint that closes
         // in between must not end without both.
-        let (replaced, displaced) = match outcome {
-            PersistOutcome::Persisted => {
+        let (replaced, displaced) = match commits {
+            true => {
                 let mut new = NewItem::copy_of(item, false);
                 let hash = hash(item);
                 let place = table.index.locate(hash, item.key());
@@ -210,16 +217,19 @@ impl VBucket {
                 table.show();
                 (replaced, queued.displaced.or(previous))
             }
-            PersistOutcome::Failed => {
+            false => {
                 let abort = prepare::abort_of(item.key(), context.now.unix_s());
                 let _ = queue.enqueue_alone(abort, item.rev_seqno(), context.now);
                 (None, None)
             }
         };
-        assert!(seqno < queue.high_seqno(), "an outcome has its own seqno");
-        table.pending.log.completed(seqno, queue.high_seqno());
-        let dequeued = queue.complete_prepare(seqno, false);
-        (dequeued, displaced, (replaced, table.index.take_retired(), Some(pending.item)))
+        let at = queue.high_seqno();
+        assert!(seqno < at, "an outcome has its own seqno");
+        table.pending.log.completed(seqno, at, commits);
+        let dequeued = queue.complete_prepare(seqno);
+        let outcome = if commits { PersistOutcome::Committed(at) } else { PersistOutcome::Failed };
+        let replaced = (replaced, table.index.take_retired(), Some(pending.item));
+        (outcome, (dequeued, displaced, replaced))
     }
 
     /// A prepare of a replica is completed by a change of its key at `at`, or given up.
@@ -234,8 +244,8 @@ impl VBucket {
         assert!(pending.prepare.is_some(), "only a prepare is closed");
         assert!(seqno < at, "a prepare is completed after it was made");
         queue.pending_removed(pending.counted_bytes());
-        let dequeued = queue.complete_prepare(seqno, self.is_replica());
-        table.pending.log.completed(seqno, at);
+        let dequeued = queue.complete_prepare(seqno);
+        table.pending.log.completed(seqno, at, false);
         (dequeued, None, (None, Vec::new(), Some(pending.item)))
     }
 

@@ -26,7 +26,8 @@ use super::fetching::is_absence_marker;
 use super::pending::{PendingWrite, PrepareStatus};
 use super::table::VbucketTable;
 use super::{FAILED, LOADING, RECOMMITTING, REPLICA, REPLICA_LOADING, VBucket, push_history};
-use crate::checkpoint::{ReplicatedVersion, StreamWaker};
+use crate::checkpoint::{CheckpointManager, ReplicatedVersion, StreamWaker};
+use crate::collections::BucketManifest;
 use crate::datatype;
 use crate::hash_table::KeyHash;
 use crate::item::{ItemFields, ItemRef, NewItem};
@@ -278,21 +279,18 @@ impl VBucket {
                     }
                     ChangeKind::Prepare { hash, document } => {
                         let open = table.pending.take(hash);
+                        let pending = self.enqueue_prepare(
+                            (&mut queue, &manifest),
+                            (item, version),
+                            document,
+                        );
+                        // After what completes it has entered the queue, as on the active.
                         closed.extend(open.map(|open| {
                             self.close_prepare(&mut table, &mut queue, open, version.seqno)
                         }));
-                        let Some((document, level)) = document else {
-                            queue.enqueue_alone_at(item, version);
-                            continue;
-                        };
-                        if manifest.has_dropped(document.as_item().key().collection) {
-                            queue.advance_to(version.seqno);
-                            continue;
+                        if let Some(pending) = pending {
+                            table.pending.hold(hash, pending);
                         }
-                        let queued = queue.enqueue_at(item, None, version).item;
-                        let pending = pending_of(document, level, &queued);
-                        queue.pending_added(pending.counted_bytes());
-                        table.pending.hold(hash, pending);
                         continue;
                     }
                 };
@@ -342,6 +340,28 @@ impl VBucket {
         self.report_memory(context);
         self.mark_dirty(context.signals);
         Ok(())
+    }
+
+    /// Queues a prepare or an abort of the active. Returns what a prepare holds.
+    fn enqueue_prepare(
+        &self,
+        (queue, manifest): (&mut CheckpointManager, &BucketManifest),
+        (item, version): (NewItem, ReplicatedVersion),
+        document: Option<(NewItem, DurabilityLevel)>,
+    ) -> Option<PendingWrite> {
+        debug_assert!(self.is_replica(), "an active prepares by itself");
+        let Some((document, level)) = document else {
+            queue.enqueue_alone_at(item, version);
+            return None;
+        };
+        if manifest.has_dropped(document.as_item().key().collection) {
+            queue.advance_to(version.seqno);
+            return None;
+        }
+        let queued = queue.enqueue_at(item, None, version).item;
+        let pending = pending_of(document, level, &queued);
+        queue.pending_added(pending.counted_bytes());
+        Some(pending)
     }
 
     /// Finds the changes whose keys the store has to be asked for. Asked under the table's lock.
@@ -496,6 +516,17 @@ impl VBucket {
             false => VbucketPhase::Active as u8,
         };
         self.table.phase().store(phase, Ordering::Release);
+        let (prepares, end) = (table.pending.len(), queue.high_seqno());
+        drop((queue, table));
+        if phase == RECOMMITTING {
+            tracing::info!(
+                vbucket = self.id.0,
+                prepares,
+                end = end.0,
+                "a promoted copy answers once a majority of the copies has the prepares of the \
+                 former active"
+            );
+        }
         true
     }
 

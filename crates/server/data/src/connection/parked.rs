@@ -68,6 +68,19 @@ impl Answer {
             Answer::Document(item) => item.seqno(),
         }
     }
+
+    /// The write is a version of this seqno: its prepare was committed.
+    pub fn set_seqno(&mut self, seqno: Seqno) {
+        debug_assert!(seqno > self.seqno(), "a commit follows its prepare");
+        match self {
+            Answer::Mutation(mutation)
+            | Answer::Counter { mutation, .. }
+            | Answer::Touched(mutation)
+            | Answer::SubDocument { mutation, .. } => mutation.seqno = seqno,
+            // Its answer names no seqno.
+            Answer::Document(_) => {}
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -142,6 +142,7 @@ impl FrameWriter<'_> {
                 return write_inflated(out, head, document, shown, body);
             }
         } else if self.options.compresses
+            && record.key.collection != CollectionId::PREPARES
             && shown.is_empty()
             && body.len() < COMPRESSED_BYTES_MAX
             && let Some(frame_bytes) = write_compressed(out, head, body)

@@ -27,7 +27,7 @@ pub(super) fn visibility(req: &Request<'_>) -> WriteVisibility {
 }
 
 /// Parks a write that is done in memory until it is durable. Returns the answer if it already is.
-pub(super) fn park(req: &mut Request<'_>, answer: Answer) -> Option<Answer> {
+pub(super) fn park(req: &mut Request<'_>, mut answer: Answer) -> Option<Answer> {
     let document = req.locate().expect("the handler located what it wrote");
     req.counters().durable_writes.add(1);
     let position = req.state.deferred.writes_or_new().next_position();
@@ -39,8 +39,9 @@ pub(super) fn park(req: &mut Request<'_>, answer: Answer) -> Option<Answer> {
     let (is_over, prepare) = match req.visibility {
         WriteVisibility::WhenCommitted(level) => {
             let asked = (history, level.needs_persistence());
-            let is_over = req.bucket().when_committed(vbid, asked, &req.env.sink, token);
-            (is_over, Some(PrepareGuard::new(req.bucket(), vbid, seqno)))
+            let commit = req.bucket().when_committed(vbid, asked, &req.env.sink, token);
+            commit.into_iter().for_each(|commit| answer.set_seqno(commit));
+            (commit.is_some(), Some(PrepareGuard::new(req.bucket(), vbid, seqno)))
         }
         WriteVisibility::WhenStored | WriteVisibility::AtOnce => {
             (req.bucket().when_persisted(vbid, history, &req.env.sink, token), None)

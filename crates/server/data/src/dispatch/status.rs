@@ -90,7 +90,7 @@ pub fn of_sub_document(error: SubdocError) -> Status {
 /// is on disk.
 pub fn of_persist(outcome: PersistOutcome) -> Status {
     match outcome {
-        PersistOutcome::Persisted => Status::Success,
+        PersistOutcome::Persisted | PersistOutcome::Committed(_) => Status::Success,
         PersistOutcome::Failed => Status::SyncWriteAmbiguous,
     }
 }

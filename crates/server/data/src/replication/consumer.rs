@@ -149,7 +149,7 @@ impl ReplicaConsumer {
         let Some(stream) = self.streams.get_mut(&vbid) else { return };
         stream.stored();
         match outcome {
-            PersistOutcome::Persisted => {
+            PersistOutcome::Persisted | PersistOutcome::Committed(_) => {
                 self.ready.insert(vbid);
             }
             PersistOutcome::Failed => {

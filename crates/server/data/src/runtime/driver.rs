@@ -403,11 +403,15 @@ impl ConnectionDriver {
     /// Completes a write that waited for the store. Late or foreign tokens are ignored.
     pub fn persisted(&mut self, env: &mut Environment, token: ParkToken, outcome: PersistOutcome) {
         let parked = self.state.deferred.writes();
-        let Some(parked) = parked.and_then(|all| all.take(token.position, token.serial)) else {
+        let Some(mut parked) = parked.and_then(|all| all.take(token.position, token.serial)) else {
             return;
         };
         let outcome = match outcome {
             PersistOutcome::Persisted => Ok(()),
+            PersistOutcome::Committed(seqno) => {
+                parked.answer.set_seqno(seqno);
+                Ok(())
+            }
             PersistOutcome::Failed => {
                 let context =
                     "the store failed, or another copy is active: the outcome is not known";

@@ -168,12 +168,12 @@ fn everything() -> ListRequest {
     }
 }
 
-fn wait(node: &Node, write: AppliedMutation) -> (Arc<Outcomes>, bool) {
+fn wait(node: &Node, write: AppliedMutation) -> (Arc<Outcomes>, Option<Seqno>) {
     let outcomes = Arc::new(Outcomes::default());
     let sink: Arc<dyn PersistenceSink> = outcomes.clone();
     let asked = ((write.seqno, Some(write.vb_uuid)), false);
-    let is_over = node.bucket.when_committed(VB, asked, &sink, 5);
-    (outcomes, is_over)
+    let commit = node.bucket.when_committed(VB, asked, &sink, 5);
+    (outcomes, commit)
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_prepare_is_seen_once_a_majority_has_it() {
     let (active, second, third) = trio();
     done(active.bucket.store(VB, key("a"), &set("0"), NOW));
     let write = active.write("a", "1", MAJORITY);
-    let (outcomes, is_over) = wait(&active, write);
+    let (outcomes, commit) = wait(&active, write);
     let mut links = [feed(&active, &second), feed(&active, &third)];
     for node in [&active, &second, &third] {
         assert_eq!(node.value("a").as_deref(), Some("0"));
@@ -189,13 +189,13 @@ fn a_prepare_is_seen_once_a_majority_has_it() {
     let refused = active.try_write("a", "2", DurabilityLevel::Majority);
     let is_refused =
         matches!(refused, MutationOutcome::Refused(OperationRejection::DurableWriteInProgress));
-    assert!(is_refused && !is_over && outcomes.0.lock().is_empty(), "{refused:?}");
+    assert!(is_refused && commit.is_none() && outcomes.0.lock().is_empty(), "{refused:?}");
     assert_eq!(shown(&active), [(1, "0".into())]);
     second.acknowledge(&active, CopiesEpoch(0));
     assert_eq!(active.value("a").as_deref(), Some("0"), "an earlier epoch counts nothing");
     second.acknowledge(&active, EPOCH);
     assert_eq!(active.value("a").as_deref(), Some("1"));
-    assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Persisted)]);
+    assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Committed(Seqno(3)))]);
     let GetOutcome::Hit(item) = active.bucket.get(VB, key("a"), NOW) else { panic!("a hit") };
     assert_eq!((item.cas(), item.seqno()), (write.cas, Seqno(write.seqno.0 + 1)));
     assert_eq!(shown(&active), [(3, "1".into())]);
@@ -206,9 +206,10 @@ fn a_prepare_is_seen_once_a_majority_has_it() {
         assert_eq!(node.value("a").as_deref(), Some("1"));
         node.flush();
     }
+    let (outcomes, commit) = wait(&active, write);
+    assert_eq!(commit, Some(Seqno(3)), "it is committed already");
+    assert!(outcomes.0.lock().is_empty());
     active.flush();
-    let (outcomes, is_over) = wait(&active, write);
-    assert!(is_over && outcomes.0.lock().is_empty(), "it is committed already");
 }
 
 #[test]
@@ -240,6 +241,9 @@ fn an_abandoned_write_is_aborted_and_never_shown() {
     active.vbucket().expire_prepare(&active.bucket.context(NOW), write.seqno);
     assert!(outcomes.0.lock().is_empty(), "an older prepare has no outcome yet");
     active.vbucket().expire_prepare(&active.bucket.context(NOW), first.seqno);
+    assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Failed)]);
+    let (outcomes, commit) = wait(&active, write);
+    assert_eq!(commit, None, "what was given up is not committed");
     assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Failed)]);
     second.acknowledge(&active, EPOCH);
     link.run(&active.bucket, &second.bucket);

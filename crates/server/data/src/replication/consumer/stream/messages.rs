@@ -3,13 +3,14 @@
 //! Owns: the checks of what another node sends, before it becomes a change. Called by the stream.
 
 use oribi_engine::{
-    ManifestEventKind, ReplicatedDocument, ReplicatedVersion, SnapshotChanges, VBucket,
+    ManifestEventKind, PreparedVersion, ReplicatedDocument, ReplicatedVersion, SnapshotChanges,
+    VBucket,
 };
 use oribi_protocol::dcp::item::DeletionExtras;
 use oribi_protocol::dcp::message::DcpDocument;
 use oribi_protocol::dcp::system_event::{EventChange, SystemEvent};
 use oribi_protocol::leb128::split_collection_key;
-use oribi_protocol::limits::VALUE_BYTES_MAX;
+use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_subdoc::xattr;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
@@ -19,8 +20,8 @@ use crate::replication::work::OwnedEvent;
 /// Longest value: the largest body with the most attributes.
 const STORED_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
 
-/// Longest key of a prepare: that of a document, with its collection.
-const PREPARE_KEY_BYTES_MAX: usize = 255;
+/// What a prepare has in front of the key and of the value of its document, at most.
+const PREPARE_BYTES_MAX: usize = 32;
 
 /// What documents of all kinds have.
 pub(super) struct DocumentFields {
@@ -59,21 +60,13 @@ pub(super) fn add_document<E>(
     let key = split_collection_key(document.key);
     let key = key.map_err(|_| LinkFailure::Protocol("a malformed key"))?;
     let datatype = Datatype(document.datatype);
-    let known = Datatype::JSON.0 | Datatype::SNAPPY.0 | Datatype::XATTR.0;
-    let has_attributes = datatype.contains(Datatype::XATTR);
     // Compressed together is a form that no node of this version sends.
-    let is_known = datatype.0 & !known == 0;
-    if !is_known || has_attributes && datatype.contains(Datatype::SNAPPY) {
+    if datatype.contains(Datatype::XATTR) && datatype.contains(Datatype::SNAPPY) {
         return Err(LinkFailure::Protocol("a datatype that was not agreed"));
     }
+    check_value(datatype, document.value)?;
     if document.cas == 0 || fields.rev_seqno == RevSeqno(0) {
         return Err(LinkFailure::Protocol("a document without CAS or revision"));
-    }
-    if document.value.len() > STORED_BYTES_MAX {
-        return Err(LinkFailure::Protocol("a value that is too long"));
-    }
-    if has_attributes && xattr::split(document.value).is_err() {
-        return Err(LinkFailure::Protocol("malformed extended attributes"));
     }
     let version = ReplicatedVersion {
         seqno: fields.seqno,
@@ -88,6 +81,21 @@ pub(super) fn add_document<E>(
     Ok(())
 }
 
+/// Checks the value of a document, and what its datatype says of it.
+fn check_value(datatype: Datatype, value: &[u8]) -> Result<(), LinkFailure> {
+    let known = Datatype::JSON.0 | Datatype::SNAPPY.0 | Datatype::XATTR.0;
+    if datatype.0 & !known != 0 {
+        return Err(LinkFailure::Protocol("a datatype that was not agreed"));
+    }
+    if value.len() > STORED_BYTES_MAX {
+        return Err(LinkFailure::Protocol("a value that is too long"));
+    }
+    match datatype.contains(Datatype::XATTR) && xattr::split(value).is_err() {
+        true => Err(LinkFailure::Protocol("malformed extended attributes")),
+        false => Ok(()),
+    }
+}
+
 /// Adds a prepare or an abort, which has the form of a document of a reserved collection.
 fn add_prepare<E>(
     vbucket: &VBucket,
@@ -95,8 +103,13 @@ fn add_prepare<E>(
     (key, document): (&[u8], &DcpDocument<'_, E>),
     fields: &DocumentFields,
 ) -> Result<(), LinkFailure> {
-    let is_short = key.len() <= PREPARE_KEY_BYTES_MAX
-        && document.value.len() <= STORED_BYTES_MAX + PREPARE_KEY_BYTES_MAX;
+    let malformed = LinkFailure::Protocol("a malformed prepare");
+    let is_short = key.len() <= KEY_BYTES_MAX + PREPARE_BYTES_MAX
+        && document.value.len() <= STORED_BYTES_MAX + PREPARE_BYTES_MAX;
+    let is_plain = document.datatype == 0 && document.cas != 0 && fields.rev_seqno != RevSeqno(0);
+    if !is_short || !is_plain {
+        return Err(malformed);
+    }
     let version = ReplicatedVersion {
         seqno: fields.seqno,
         cas: Cas(document.cas),
@@ -112,10 +125,19 @@ fn add_prepare<E>(
         expired: fields.expired,
         value: document.value,
     };
-    let is_plain = document.datatype == 0 && document.cas != 0;
-    match is_short && is_plain && vbucket.add_prepare(changes, &prepare) {
+    let value = (!fields.deleted).then_some(document.value);
+    let Some(prepared) = PreparedVersion::of(key, value) else { return Err(malformed) };
+    let key_bytes_max = match prepared.key.collection {
+        CollectionId::DEFAULT => KEY_BYTES_MAX,
+        _ => COLLECTION_KEY_BYTES_MAX,
+    };
+    if prepared.key.key.len() > key_bytes_max {
+        return Err(malformed);
+    }
+    check_value(prepared.datatype, prepared.value)?;
+    match vbucket.add_prepare(changes, &prepare) {
         true => Ok(()),
-        false => Err(LinkFailure::Protocol("a malformed prepare")),
+        false => Err(malformed),
     }
 }
 

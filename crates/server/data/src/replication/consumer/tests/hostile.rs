@@ -147,6 +147,36 @@ fn malformed_documents_are_refused() {
     assert!(pair.replica.stored().is_empty(), "nothing was applied");
 }
 
+// The document of a prepare was taken as it came, and written by its commit.
+#[test]
+fn documents_of_prepares_are_checked() {
+    let prepare = |datatype: u8, value: &[u8]| [&[1, 0, datatype][..], &[0; 9], value].concat();
+    let key_of =
+        |collection: u8, bytes: usize| [&[0, 0, 0, collection], &vec![b'k'; bytes][..]].concat();
+    let cases = [
+        (None, key_of(0, 250), prepare(0, b"v")),
+        (None, key_of(0, 1), prepare(4, b"\0\0\0\0body")),
+        (None, key_of(8, 246), prepare(1, b"{}")),
+        (Some("malformed prepare"), key_of(0, 251), prepare(0, b"v")),
+        (Some("malformed prepare"), key_of(8, 247), prepare(0, b"v")),
+        (Some("malformed prepare"), key_of(0, 1), prepare(8, b"v")),
+        (Some("extended attributes"), key_of(0, 1), prepare(4, b"\0\0\0\x09short")),
+    ];
+    for (expected, key, value) in cases {
+        let (pair, mut stream) = stream();
+        // The first of two changes of a snapshot is taken, and not applied yet.
+        let sent = mutation(&MutationFields { collection: 2, key: &key, value: &value, ..GOOD });
+        let given = give(&pair, &mut stream, &[marker(1, 2), sent]);
+        match (expected, given) {
+            (None, given) => given.expect("it is taken"),
+            (Some(expected), given) => {
+                let failure = given.unwrap_err().to_string();
+                assert!(failure.contains(expected), "{failure} instead of {expected}");
+            }
+        }
+    }
+}
+
 #[test]
 fn failover_logs_are_checked() {
     let (good, other) = (answer(1), answer(2));
