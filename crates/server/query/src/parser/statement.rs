@@ -78,14 +78,14 @@ impl Parser<'_> {
     }
 
     fn query_or_expression(&mut self) -> Result<Statement> {
-        let start = self.at;
+        let (start, positions) = (self.at, self.positions);
         if self.at_query() {
             let query = self.query();
             match query {
                 Ok(query) if !is_parenthesised(&query) => {
                     return Ok(Statement::Query(Box::new(query)));
                 }
-                _ => self.at = start,
+                _ => (self.at, self.positions) = (start, positions),
             }
         }
         self.expr()?;

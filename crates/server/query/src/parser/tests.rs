@@ -53,3 +53,12 @@ fn long_chains_need_no_depth() {
         drop(parse(&text, &|_| Ok(())).expect("a chain is no nesting"));
     }
 }
+
+#[test]
+fn parameters_of_a_text_read_twice_are_counted_once() {
+    for (text, count) in [("(SELECT ?)", 1), ("((SELECT ? + ?))", 2), ("(SELECT ?) + ?", 2)] {
+        let mut parser = super::Parser::new(text, &|_| Ok(())).expect("the tokens are right");
+        assert_eq!(parser.statement().expect(text), super::Statement::Expression);
+        assert_eq!(parser.positions, count, "{text}");
+    }
+}
