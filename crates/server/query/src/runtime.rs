@@ -247,7 +247,8 @@ impl<'a> Runtime<'a> {
 
     /// Gives back so many bytes that were kept.
     pub fn give_back(&self, bytes: usize) {
-        self.used.set(self.used.get().saturating_sub(bytes));
+        assert!(bytes <= self.used.get(), "only what was kept is given back");
+        self.used.set(self.used.get() - bytes);
     }
 
     pub fn param(&self, param: &Param) -> Result<QueryValue> {

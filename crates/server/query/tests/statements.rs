@@ -179,6 +179,21 @@ fn index_definitions_have_canonical_texts() {
 }
 
 #[test]
+fn expressions_that_a_loop_compiles_stay_reserved() {
+    let store = store();
+    rows(&store, "UPSERT INTO k VALUES ('loop', {'a': [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]})");
+    // Twelve expressions of more than half a MiB each.
+    let statement = "UPDATE k USE KEYS 'loop' SET x = REGEXP_LIKE('a', w || TO_STRING(v)) \
+        FOR w IN ['p'] FOR v IN a END";
+    let codes = |budget_bytes| -> Vec<u32> {
+        let outcome = with_budget(&store, statement, &TestBudget::new(budget_bytes));
+        outcome.errors.iter().map(|error| error.code).collect()
+    };
+    assert_eq!(codes(4 << 20), [5500]);
+    assert_eq!(codes(16 << 20), [0; 0]);
+}
+
+#[test]
 fn values_that_share_parts_stay_small() {
     let chain = |first: &str, next: &str, count: usize, end: &str| {
         let mut text = format!("WITH a0 AS ({first})");

@@ -76,7 +76,10 @@ impl Editor<'_, '_> {
         let used = self.rt.used();
         let mut turns = Vec::with_capacity(list.len());
         for one in list {
-            let Some(elements) = self.elements(one, frame)? else { return Ok(()) };
+            let Some(elements) = self.elements(one, frame)? else {
+                self.rt.release_to(used);
+                return Ok(());
+            };
             turns.push(elements);
         }
         let count = turns.iter().map(Vec::len).min().unwrap_or(0);

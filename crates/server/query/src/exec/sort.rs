@@ -84,7 +84,7 @@ impl<'p> Sorter<'p> {
             return Ok(());
         }
         if full && let Some(last) = self.heap.pop() {
-            rt.release_to(rt.used().saturating_sub(last.byte_count()));
+            rt.give_back(last.byte_count());
         }
         let entry = Entry { order: self.order, keys, number: self.added, row: row()? };
         rt.keep(entry.byte_count())?;

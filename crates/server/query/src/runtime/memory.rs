@@ -28,9 +28,7 @@ impl Runtime<'_> {
 
     /// Has the budget grant `bytes` more than are in use.
     fn grant(&self, bytes: usize) -> Result<()> {
-        let values = self.values_bytes.load(Ordering::Relaxed);
-        let in_use = self.used.get() + self.scratch.get() + values;
-        let needed = in_use.checked_add(bytes).ok_or_else(QueryError::out_of_memory)?;
+        let needed = self.in_use().checked_add(bytes).ok_or_else(QueryError::out_of_memory)?;
         if needed > self.reserved.get() {
             let step = (needed - self.reserved.get()).max(RESERVE_STEP_BYTES);
             if !self.budget.reserve(step) {
@@ -42,14 +40,21 @@ impl Runtime<'_> {
         Ok(())
     }
 
-    /// The bytes in use, for `release_to`.
+    /// The bytes in use: kept, by one call, and by values and compiled patterns.
+    pub(super) fn in_use(&self) -> usize {
+        self.used.get() + self.scratch.get() + self.values_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The bytes that are kept, for `release_to`.
     pub fn used(&self) -> usize {
         self.used.get()
     }
 
-    /// Releases the memory kept since a call of `used`.
+    /// Releases the memory kept since a call of `used`. What outlives that, such as a value or a
+    /// compiled pattern, holds a reservation instead.
     pub fn release_to(&self, used: usize) {
-        self.used.set(used.min(self.used.get()));
+        assert!(used <= self.used.get(), "what was kept before is still kept");
+        self.used.set(used);
     }
 
     /// Reserves memory that a function needs until it returns, its result included.

@@ -6,6 +6,7 @@ use regex::Regex;
 
 use crate::like::Like;
 use crate::value::Text;
+use crate::value::reservation::ValueReservation;
 
 #[derive(Default)]
 pub struct PatternCache {
@@ -13,9 +14,9 @@ pub struct PatternCache {
     pub regexes: Vec<(Text, Rc<SearchPattern>)>,
 }
 
-/// A regular expression, and the bound on its states.
+/// A regular expression, the bound on its states, and its memory until its last user drops it.
 pub struct SearchPattern {
     pub(super) regex: Regex,
     pub(super) states: usize,
-    pub(super) kept_bytes: usize,
+    pub(super) _memory: ValueReservation,
 }

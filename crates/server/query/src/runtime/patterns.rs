@@ -67,7 +67,7 @@ impl Runtime<'_> {
             return Ok(regex.clone());
         }
         if regexes.len() >= PATTERNS_MAX {
-            self.give_back(regexes.remove(0).1.kept_bytes);
+            regexes.remove(0);
         }
         let regex = Rc::new(self.compile_regex(pattern)?);
         regexes.push((pattern.clone(), regex.clone()));
@@ -82,8 +82,7 @@ impl Runtime<'_> {
         let mut bytes_max = REGEX_BYTES_MIN;
         loop {
             // The expression forwards and backwards, its searches, and caches for both ways.
-            let kept_bytes = 4 * bytes_max + 2 * REGEX_CACHE_BYTES_MAX;
-            self.keep(kept_bytes)?;
+            let memory = self.reserve_value(4 * bytes_max + 2 * REGEX_CACHE_BYTES_MAX)?;
             self.work(COMPILE_WORK * bytes_max)?;
             let built = regex::RegexBuilder::new(&text)
                 .size_limit(bytes_max)
@@ -92,10 +91,9 @@ impl Runtime<'_> {
             match built {
                 Ok(regex) => {
                     let states = bytes_max / STATE_BYTES;
-                    return Ok(SearchPattern { regex, states, kept_bytes });
+                    return Ok(SearchPattern { regex, states, _memory: memory });
                 }
                 Err(regex::Error::CompiledTooBig(_)) if bytes_max < REGEX_BYTES_MAX => {
-                    self.give_back(kept_bytes);
                     self.check_deadline()?;
                     bytes_max *= 4;
                     assert!(bytes_max <= REGEX_BYTES_MAX, "the last step is the bound");
@@ -107,5 +105,45 @@ impl Runtime<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who has the memory of an expression.
+
+    use super::*;
+    use crate::compile::index_keys::NoDocuments;
+    use crate::memory_budget::MemoryBudget;
+    use crate::prepared::PreparedStatements;
+    use crate::runtime::QueryParameters;
+
+    struct UnboundedBudget;
+
+    impl MemoryBudget for UnboundedBudget {
+        fn reserve(&self, _: usize) -> bool {
+            true
+        }
+
+        fn release(&self, _: usize) {}
+    }
+
+    #[test]
+    fn cached_expression_keeps_its_memory() {
+        let (prepared, parameters) = (PreparedStatements::default(), QueryParameters::default());
+        let rt = Runtime::new(&NoDocuments, &prepared, &parameters, &UnboundedBudget);
+        rt.keep(1_000).expect("the budget has no bound");
+        let pattern = |number: usize| Text::from(format!("a{number}").as_str());
+        drop(rt.regex(&pattern(0)).expect("a small expression"));
+        let one = rt.in_use() - 1_000;
+        assert!(one > REGEX_CACHE_BYTES_MAX, "an expression has its caches");
+        for turn in 1..4 * PATTERNS_MAX {
+            let used = rt.used();
+            drop(rt.regex(&pattern(turn)).expect("a small expression"));
+            rt.release_to(used);
+            assert_eq!(rt.in_use(), 1_000 + one * (turn + 1).min(PATTERNS_MAX), "turn {turn}");
+        }
+        rt.give_back(1_000);
+        assert_eq!(rt.in_use(), one * PATTERNS_MAX);
     }
 }
