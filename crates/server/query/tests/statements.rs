@@ -179,6 +179,72 @@ fn index_definitions_have_canonical_texts() {
 }
 
 #[test]
+fn dates_out_of_range_are_null() {
+    let store = store();
+    for part in [
+        "millennium",
+        "century",
+        "decade",
+        "year",
+        "quarter",
+        "month",
+        "week",
+        "day",
+        "hour",
+        "minute",
+        "second",
+        "millisecond",
+    ] {
+        for moment in ["0", "1.8e20", "-1.8e20"] {
+            for count in ["9223372036854775807", "-9223372036854775807", "9e17", "-9e17"] {
+                let statement = format!("SELECT RAW DATE_ADD_MILLIS({moment}, {count}, '{part}')");
+                let answer = rows(&store, &statement);
+                let sum = moment.parse::<f64>().unwrap() + count.parse::<f64>().unwrap();
+                let is_near = part == "millisecond" && sum.abs() <= 1.86e20;
+                assert_eq!(answer != ["null"], is_near, "{statement}: {answer:?}");
+            }
+        }
+        let text = format!("DATE_ADD_STR('2024-02-29', -9223372036854775807, '{part}')");
+        let answer = rows(&store, &format!("SELECT RAW {text}"));
+        assert_eq!(answer != ["null"], part == "millisecond", "{text}: {answer:?}");
+        for step in ["9223372036854775807", "-9223372036854775807"] {
+            let (first, last) = if step.starts_with('-') { ("1", "-1e20") } else { ("1", "1e20") };
+            let statement =
+                format!("SELECT RAW DATE_RANGE_MILLIS({first}, {last}, '{part}', {step})");
+            let count = if part == "millisecond" { 11 } else { 1 };
+            assert_eq!(
+                rows(&store, &format!("SELECT RAW ARRAY_LENGTH(a) FROM ({statement}) a")),
+                [count.to_string()],
+                "{statement}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_distance_of_far_dates_does_not_wrap() {
+    let store = store();
+    for (part, expected) in [
+        ("millisecond", "360000000000000000000"),
+        ("second", "360000000000000000"),
+        ("week", "595238095238"),
+        ("year", "11407945863"),
+    ] {
+        for (name, left, right, sign) in [
+            ("DATE_DIFF_MILLIS", "1.8e20", "-1.8e20", ""),
+            ("DATE_DIFF_MILLIS", "-1.8e20", "1.8e20", "-"),
+            ("DATE_DIFF_ABS_MILLIS", "-1.8e20", "1.8e20", ""),
+        ] {
+            let statement = format!("SELECT RAW {name}({left}, {right}, '{part}')");
+            let answer = rows(&store, &statement);
+            let number: f64 = answer[0].parse().unwrap();
+            let expected: f64 = format!("{sign}{expected}").parse().unwrap();
+            assert!((number / expected - 1.0).abs() < 1e-9, "{statement}: {answer:?}");
+        }
+    }
+}
+
+#[test]
 fn expressions_that_a_loop_compiles_stay_reserved() {
     let store = store();
     rows(&store, "UPSERT INTO k VALUES ('loop', {'a': [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]})");

@@ -79,8 +79,12 @@ fn moment(value: &QueryValue) -> Option<Civil> {
 }
 
 fn millis_of(civil: &Civil) -> QueryValue {
-    let millis = civil.nanoseconds().div_euclid(1_000_000);
-    i64::try_from(millis).map_or(QueryValue::Float(millis as f64), QueryValue::Int)
+    whole(civil.nanoseconds().div_euclid(1_000_000))
+}
+
+/// A whole number: a float if 64 bits do not hold it.
+fn whole(number: i128) -> QueryValue {
+    i64::try_from(number).map_or(QueryValue::Float(number as f64), QueryValue::Int)
 }
 
 fn invalid_part(part: &QueryValue) -> Box<QueryError> {
@@ -148,7 +152,8 @@ fn millis_to_text(
 
 fn add(civil: &Civil, count: &QueryValue, part: &QueryValue) -> Result<Option<Civil>> {
     let (Some(count), Some(part)) = (count.as_int(), part_of(part)?) else { return Ok(None) };
-    civil.add(part, count).map(Some).ok_or_else(|| invalid_part(&QueryValue::from("a part to add")))
+    let size = part.size().ok_or_else(|| invalid_part(&QueryValue::from("a part to add")))?;
+    Ok(civil.add(size, i128::from(count)))
 }
 
 fn add_millis(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
@@ -165,7 +170,7 @@ fn add_text(args: &[QueryValue], _: &Runtime<'_>) -> Result<QueryValue> {
 fn diff(left: &Civil, right: &Civil, part: &QueryValue, absolute: bool) -> Result<QueryValue> {
     let Some(part) = part_of(part)? else { return Ok(QueryValue::Null) };
     let Some(diff) = left.diff(right, part) else { return Err(invalid_part(&QueryValue::Null)) };
-    Ok(QueryValue::Int(if absolute { diff.saturating_abs() } else { diff }))
+    Ok(whole(if absolute { diff.abs() } else { diff }))
 }
 
 fn diff_millis(args: &[QueryValue], absolute: bool) -> Result<QueryValue> {
@@ -251,11 +256,11 @@ fn range(
     if forward != (step > 0) {
         return array(items);
     }
-    for number in 0i64.. {
+    let size = part.size().ok_or_else(|| invalid_part(&args[0]))?;
+    for number in 0i128.. {
         rt.turn()?;
-        let Some(civil) = number.checked_mul(step).and_then(|count| first.add(part, count)) else {
-            return Err(invalid_part(&args[0]));
-        };
+        // What is out of range is past the second moment.
+        let Some(civil) = first.add(size, number * i128::from(step)) else { break };
         let before = civil.nanoseconds() < last.nanoseconds();
         if civil.nanoseconds() == last.nanoseconds() || before != forward {
             break;

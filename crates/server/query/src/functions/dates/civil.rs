@@ -8,6 +8,11 @@ use jiff::tz::TimeZone;
 
 /// The farthest moment from 1970.
 pub const MILLIS_MAX: f64 = 9.3e18 * 20.0;
+const NANOSECONDS_MAX: i128 = MILLIS_MAX as i128 * 1_000_000;
+
+/// Beyond the year of the farthest moment.
+const YEAR_MAX: i64 = 6_000_000_000;
+const _: () = assert!(NANOSECONDS_MAX / (365 * DAY) < YEAR_MAX as i128);
 
 const DAY: i128 = 86_400_000_000_000;
 const NAMES: [&str; 7] =
@@ -77,8 +82,8 @@ impl DatePart {
         })
     }
 
-    /// Months in the part, and nanoseconds in it.
-    fn size(self) -> Option<(i64, i128)> {
+    /// Months in the part, and nanoseconds in it. None for what cannot be counted.
+    pub fn size(self) -> Option<(i128, i128)> {
         Some(match self {
             DatePart::Millennium => (12_000, 0),
             DatePart::Century => (1_200, 0),
@@ -137,6 +142,7 @@ impl Civil {
     }
 
     fn from_local(local: i128, offset: i32) -> Civil {
+        debug_assert!(local.unsigned_abs() < 2 * NANOSECONDS_MAX as u128, "the moment is near");
         let (year, month, day) = date(local.div_euclid(DAY) as i64);
         Civil { year, month, day, time: local.rem_euclid(DAY) as i64, offset }
     }
@@ -210,42 +216,48 @@ impl Civil {
         }
     }
 
-    /// The time after a number of parts. None for what cannot be added.
-    pub fn add(&self, part: DatePart, count: i64) -> Option<Civil> {
-        let (months, nanoseconds) = part.size()?;
-        if months == 0 {
-            let local = self.local() + nanoseconds * i128::from(count);
-            return Some(Civil::from_local(local, self.offset));
+    /// The time after a number of parts of a size. None if it is out of range.
+    pub fn add(&self, (months, nanoseconds): (i128, i128), count: i128) -> Option<Civil> {
+        let local = match months {
+            0 => self.local().checked_add(nanoseconds.checked_mul(count)?)?,
+            _ => self.local_after(months.checked_mul(count)?)?,
+        };
+        let moment = local.checked_sub(i128::from(self.offset) * 1_000_000_000)?;
+        let is_near = (-NANOSECONDS_MAX..=NANOSECONDS_MAX).contains(&moment);
+        is_near.then(|| Civil::from_local(local, self.offset))
+    }
+
+    fn local_after(&self, months: i128) -> Option<i128> {
+        let months = months.checked_add(i128::from(self.year * 12 + self.month - 1))?;
+        let year = i64::try_from(months.div_euclid(12)).ok()?;
+        if !(-YEAR_MAX..=YEAR_MAX).contains(&year) {
+            return None;
         }
-        let months = months.saturating_mul(count).saturating_add(self.month - 1);
-        let year = self.year.saturating_add(months.div_euclid(12));
-        let year = year.clamp(-300_000_000_000, 300_000_000_000);
-        let month = months.rem_euclid(12) + 1;
+        let month = i64::try_from(months.rem_euclid(12)).ok()? + 1;
         // A day after the month's end goes to the next month.
         let first = Civil { year, month, day: 1, ..*self };
-        let local = first.local() + i128::from(self.day - 1) * DAY;
-        Some(Civil::from_local(local, self.offset))
+        Some(first.local() + i128::from(self.day - 1) * DAY)
     }
 
     /// How many parts lie between two times. None for what cannot be counted.
-    pub fn diff(&self, other: &Civil, part: DatePart) -> Option<i64> {
+    pub fn diff(&self, other: &Civil, part: DatePart) -> Option<i128> {
         let (months, nanoseconds) = part.size()?;
         // The reference counts year 0, that of a time without date, without its leap day.
         let local = |civil: &Civil| civil.local() + if civil.year == 0 { DAY } else { 0 };
         Some(match part {
             DatePart::Millennium | DatePart::Century | DatePart::Decade | DatePart::Year => {
-                (self.year - other.year) / (months / 12)
+                i128::from(self.year - other.year) / (months / 12)
             }
             DatePart::Quarter | DatePart::Month => {
-                let index = |civil: &Civil| (civil.year * 12 + civil.month - 1).div_euclid(months);
+                let index = |civil: &Civil| {
+                    i128::from(civil.year * 12 + civil.month - 1).div_euclid(months)
+                };
                 index(self) - index(other)
             }
-            DatePart::Week => {
-                ((local(self).div_euclid(DAY) - local(other).div_euclid(DAY)) / 7) as i64
-            }
+            DatePart::Week => (local(self).div_euclid(DAY) - local(other).div_euclid(DAY)) / 7,
             _ => {
                 let index = |civil: &Civil| local(civil).div_euclid(nanoseconds);
-                (index(self) - index(other)) as i64
+                index(self) - index(other)
             }
         })
     }
@@ -322,7 +334,7 @@ mod tests {
     #[test]
     fn a_day_after_the_end_of_a_month_overflows() {
         let civil = Civil { year: 2024, month: 1, day: 31, time: 0, offset: 0 };
-        let added = civil.add(DatePart::Month, 1).expect("months can be added");
+        let added = civil.add((1, 0), 1).expect("the next month is near");
         assert_eq!((added.month, added.day), (3, 2));
     }
 }
