@@ -23,14 +23,23 @@ pub fn run(statement: &Statement, context: &QueryContext, rt: &Runtime<'_>) -> R
     }
 }
 
-/// The value of an expression without names.
+/// The value of an expression without names, the only one of its statement.
 pub fn constant(expr: &Expr, context: &QueryContext, rt: &Runtime<'_>) -> Result<QueryValue> {
+    Ok(constants(&[expr], context, rt)?.pop().unwrap_or_default())
+}
+
+/// The values of all expressions of a statement. They have one compiler, because a run has the
+/// keyspaces and subqueries of one plan.
+fn constants(exprs: &[&Expr], context: &QueryContext, rt: &Runtime<'_>) -> Result<Vec<QueryValue>> {
     let turn = || rt.turn();
     let mut compiler = Compiler::new(rt.store, context, &turn);
-    let expr = compiler.expr(expr)?;
+    let plans: Vec<_> = exprs.iter().map(|expr| compiler.expr(expr)).collect::<Result<_>>()?;
     let mut frame: SlotFrame = vec![QueryValue::Missing; compiler.sizes().0];
     rt.bind(compiler.into_sources().1)?;
-    rt.eval(&expr, &mut frame)
+    let values: Vec<_> =
+        plans.iter().map(|plan| rt.eval(plan, &mut frame)).collect::<Result<_>>()?;
+    debug_assert!(values.len() == exprs.len(), "each expression has a value");
+    Ok(values)
 }
 
 fn create_index(create: &CreateIndex, context: &QueryContext, rt: &Runtime<'_>) -> Result<()> {
@@ -96,12 +105,15 @@ fn build_index(build: &BuildIndex, context: &QueryContext, rt: &Runtime<'_>) -> 
     let compiler = Compiler::new(rt.store, context, &turn);
     let keyspace = compiler.full_name(&build.keyspace)?;
     rt.store.keyspace(&keyspace)?;
+    // A bare name is the index's.
+    let is_computed = |name: &&Expr| !matches!(name, Expr::Name(_));
+    let computed: Vec<&Expr> = build.names.iter().filter(is_computed).collect();
+    let mut values = constants(&computed, context, rt)?.into_iter();
     let mut names = Vec::new();
     for name in &build.names {
-        // A bare name is the index's.
         let value = match name {
             Expr::Name(name) => QueryValue::Str(name.text.clone()),
-            other => constant(other, context, rt)?,
+            _ => values.next().unwrap_or_default(),
         };
         let listed = value.elements();
         let list = listed.as_ref().map_or(std::slice::from_ref(&value), |list| list.as_slice());

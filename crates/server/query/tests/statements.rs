@@ -179,6 +179,32 @@ fn index_definitions_have_canonical_texts() {
 }
 
 #[test]
+fn build_index_takes_many_names() {
+    for (names, built) in [
+        ("a, b", "a b"),
+        ("'a', 'b'", "a b"),
+        ("'a', b, 'c'", "a b c"),
+        ("['a', 'b'], 'c'", "a b c"),
+        ("'a', 'c', 'b'", "a b c"),
+        ("(SELECT RAW 'a'), (SELECT RAW 'b')", "a b"),
+        ("(SELECT RAW name FROM system:indexes WHERE name < 'c'), 'c'", "a b c"),
+        ("(SELECT RAW 'a'), ['b'], (SELECT RAW 'c' FROM system:dual)", "a b c"),
+    ] {
+        let store = store();
+        for name in ["a", "b", "c"] {
+            let create = format!("CREATE INDEX {name} ON k (n) WITH {{'defer_build': true}}");
+            rows(&store, &create);
+        }
+        rows(&store, &format!("BUILD INDEX ON k ({names})"));
+        let online = rows(
+            &store,
+            "SELECT RAW name FROM system:indexes WHERE state = 'online' ORDER BY name",
+        );
+        assert_eq!(online.join(" ").replace('"', ""), built, "{names}");
+    }
+}
+
+#[test]
 fn dates_out_of_range_are_null() {
     let store = store();
     for part in [
