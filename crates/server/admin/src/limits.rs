@@ -11,8 +11,7 @@ pub use oribi_server::admin_api::limits::{ADMIN_CHANGES_PIECE_BYTES, DCP_IDLE_TI
 pub use oribi_server::admin_api::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, READING_NICENESS};
 
 /// Connections of the admin HTTP at once, both ports together. Each client library keeps a few per
-/// node, most of them idle. Together with the data port's they stay below the 1024 files that a
-/// process may open by default.
+/// node, most of them idle. `serve` keeps files for them in addition to the data port's.
 pub const ADMIN_CONNECTIONS_MAX: usize = 512;
 
 /// Of those, connections from one address (IPv6: one /64 network) that never authenticated. A

@@ -7,7 +7,7 @@
 //! - a change needs the role `admin`, except that of one's own password and of documents; a browser
 //!   cannot make one on behalf of another site (`same_site`).
 //!
-//! To add a route, add a row. Caller: `router`.
+//! A route is a row; docs/tour.md lists what else it needs. Caller: `router`.
 
 mod query_port;
 

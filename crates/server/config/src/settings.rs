@@ -19,7 +19,7 @@ use super::name_rule::{NameRule, NameRuleError};
 use super::slow_thresholds::SlowThresholds;
 use super::subnet::Subnet;
 
-/// All settings of a server. The table in `setting` describes the meaning of each.
+/// All settings of a server. The table in `table` describes the meaning of each.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Directory with all durable state.
@@ -50,7 +50,7 @@ pub struct Settings {
     pub conflict_resolution: ConflictResolution,
     /// Whether new buckets can be flushed.
     pub flush_enabled: bool,
-    /// Whether a bucket with a damaged journal is opened without the records after the damage.
+    /// Whether a bucket with a damaged log is opened without the records after the damage.
     pub accept_damaged_log: bool,
     /// Part of the quota, in per cent, above which a bucket starts to evict.
     pub high_watermark_percent: u8,

@@ -478,7 +478,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "log_format",
         heading: RUNNING,
         value_name: "text|json",
-        help: "ValueForm of the log's lines",
+        help: "Form of the log's lines",
         form: ValueForm::Choice(&LOG_FORMATS),
         get: |s| Some(SettingValue::Text(s.log_format.name().to_owned())),
         set: |s, value| s.log_format = LogFormat::named(&value.text()),

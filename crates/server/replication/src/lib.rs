@@ -34,7 +34,7 @@
 //! - **R8** After an unclean stop a copy is not intact until it caught up with an active. A copy
 //!   that rewinds is not intact either. An active that restarts begins a new epoch.
 //!
-//! The simulation (`simulation.rs`) drives this code. Nothing else uses it yet.
+//! The simulation (`simulation.rs`) drives all of it. The server uses `copies` and `election`.
 //!
 //! # Mutants and open work
 //!

@@ -125,6 +125,11 @@ impl Page<'_> {
 }
 
 impl Bucket {
+    /// True when every document of the bucket is in memory, with or without its value.
+    pub fn has_every_key(&self) -> bool {
+        self.vbuckets().iter().all(VBucket::has_every_key)
+    }
+
     /// The first documents of a range of keys in a collection, of the vbuckets that this node
     /// serves. May read the disk. Calls `may_continue` often, and ends without a page when it is
     /// false.

@@ -2,8 +2,8 @@
 //!
 //! Owns: a pass over the keys in memory, which looks at no body, and the documents of those in the
 //! range, each read by its key as it is then. A wider range is left to a scan, and so is a bucket
-//! whose memory lacks keys: one with full eviction, one that warms up, and one whose vbuckets move
-//! during the pass.
+//! whose memory lacks keys: one that evicts whole documents or did so, one that warms up, and one
+//! whose vbuckets move during the pass.
 //!
 //! Invariants: the pass finds every document that was written before it, or a later version; it
 //! ends before the first document is read, so a statement may change what it scans.
@@ -13,7 +13,6 @@ use oribi_engine::{ItemRef, WalkCursor};
 use oribi_query::KeyRange;
 use oribi_storage::LoadValues;
 use oribi_system::clock::wall_clock;
-use oribi_types::policy::EvictionPolicy;
 use oribi_types::{Cas, Datatype, Timestamp};
 
 use super::batch::{DocumentBatch, StoredVersion};
@@ -68,18 +67,17 @@ impl<'r> NarrowRange<'r> {
     ) -> Result<Option<NarrowRange<'r>>> {
         let bucket = reader.handle.bucket();
         let is_bounded = range.low.is_some() || range.high.is_some();
-        if !is_bounded || bucket.config().eviction == EvictionPolicy::Full {
+        if !is_bounded {
             return Ok(None);
         }
         reader.check_served()?;
         let changes = bucket.settled_ownership_changes();
-        let warmup = bucket.stats().warmup;
-        if changes.is_none() || !warmup.done || warmup.failed > 0 {
+        if changes.is_none() || !bucket.has_every_key() {
             return Ok(None);
         }
         let Some(mut left) = reader.keys_in(range, wall_clock())? else { return Ok(None) };
-        // A vbucket that moved during the pass was left out.
-        if bucket.settled_ownership_changes() != changes {
+        // Keys that left memory during the pass are missing, and so is a vbucket that moved.
+        if !bucket.has_every_key() || bucket.settled_ownership_changes() != changes {
             return Ok(None);
         }
         left.sort_unstable_by(|left, right| right.key.cmp(&left.key));

@@ -1,5 +1,7 @@
 //! Conditions on `META().id`: which documents they read, and that the rows are those of a scan.
 
+use oribi_types::policy::EvictionPolicy;
+use oribi_types::{CollectionId, DocKey, Vbid};
 use serde_json::Value;
 
 use super::Fixture;
@@ -46,6 +48,24 @@ fn narrow_ranges_read_no_other_documents() {
     let wide = fixture.keys("META().id >= 'd0500'");
     assert_eq!(wide.len(), 2_500);
     assert!(wide.len() > NARROW_RANGE_KEYS && fixture.records_read() > before);
+}
+
+/// The policy of a bucket can change while it is open.
+#[test]
+fn ranges_find_documents_that_left_memory() {
+    let fixture = Fixture::development();
+    fixture.define("UPSERT INTO `default` VALUES ('a1', 1), VALUES ('a2', 2)");
+    let handle = fixture.server.as_ref().unwrap().context().buckets.get("default").unwrap();
+    let bucket = handle.bucket();
+    bucket.flush_step().unwrap();
+    let key = DocKey { collection: CollectionId::DEFAULT, key: b"a1" };
+    for policy in [EvictionPolicy::Full, EvictionPolicy::Value] {
+        assert!(bucket.set_eviction(policy));
+        let vbids = 0..bucket.vbuckets().len() as u16;
+        let evicted = vbids.filter(|vbid| bucket.evict(Vbid(*vbid), key)).count();
+        assert_eq!(evicted, usize::from(policy == EvictionPolicy::Full));
+        assert_eq!(fixture.keys("META().id LIKE 'a%'"), ["a1", "a2"], "{policy:?}");
+    }
 }
 
 /// A statement sees the documents as they were when it began, so it ends.
