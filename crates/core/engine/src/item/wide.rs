@@ -66,7 +66,7 @@ impl Item {
     }
 
     /// True when the block has the value in its dense form. Such an item is also
-    /// [`Item::is_evicted`], because only [`ItemRef::to_plain`] shows its value.
+    /// [`Item::is_evicted`], because only [`super::ItemRef::to_plain`] shows its value.
     #[inline]
     pub fn is_dense(&self) -> bool {
         let header = self.header();
