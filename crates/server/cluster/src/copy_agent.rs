@@ -208,6 +208,7 @@ impl Agent {
         let disk = &self.settings.disk;
         let node = view.roster.number(&self.settings.node.name, disk);
         let handles = self.buckets.shared();
+        self.copies.keep_only(&handles.iter().map(|handle| handle.uuid()).collect());
         for handle in handles.iter().filter(|handle| handle.copies().is_some()) {
             let Some(copies) = handle.copies() else { continue };
             if !self.followed.contains(handle.uuid()) || self.changing.contains_key(handle.name()) {

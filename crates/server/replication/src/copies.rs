@@ -59,18 +59,28 @@ impl CopiesRecord {
         })
     }
 
-    /// True while the joining set only leaves members out.
-    pub fn is_shrinking(&self) -> bool {
-        self.is_joint() && self.joining.iter().all(|copy| self.members.contains(copy))
+    /// The members that the joining set keeps; empty unless the record is joint.
+    pub fn staying(&self) -> Vec<CopyId> {
+        self.joining.iter().copied().filter(|copy| self.members.contains(copy)).collect()
     }
 
     /// True when the promises decide who is next: `promise` says whether a member that promised is
-    /// intact.
-    pub fn promises_decide(&self, promise: impl Fn(CopyId) -> Option<bool>) -> bool {
+    /// intact. The promises of all decide, too, unless a write quorum, or what a write quorum does
+    /// not need, is lost: an acknowledged write may have been in lost copies alone.
+    pub fn promises_decide(
+        &self,
+        promise: impl Fn(CopyId) -> Option<bool>,
+        is_lost: impl Fn(CopyId) -> bool,
+    ) -> bool {
         self.sets().all(|set| {
             let intact = set.iter().filter(|member| promise(**member) == Some(true)).count();
             let answers = set.iter().filter(|member| promise(**member).is_some()).count();
-            intact > set.len() - self.write_quorum(set) || answers == set.len()
+            let lost = set.iter().filter(|member| is_lost(**member)).count();
+            debug_assert!(answers + lost <= set.len(), "a lost copy promises nothing");
+            let quorum = self.write_quorum(set);
+            let spared = set.len() - quorum;
+            let is_survived = lost < quorum && lost <= spared;
+            intact > spared || (answers + lost == set.len() && is_survived)
         })
     }
 
@@ -112,8 +122,9 @@ impl CopiesRecord {
     /// The record that ends promises which led to no promotion. Copies that join begin again; a
     /// member that is being left out does not return.
     pub fn renewed(&self) -> CopiesRecord {
-        let next = match self.is_shrinking() {
-            true => self.joint(self.joining.clone()),
+        let staying = self.staying();
+        let next = match self.is_joint() && staying.len() < self.members.len() {
+            true => self.joint(staying),
             false => self.abandoned(),
         };
         assert_eq!(next.active, self.active, "nothing is promoted");
@@ -130,5 +141,51 @@ impl CopiesRecord {
         debug_assert!(self.epoch < self.epoch.next(), "every record has a later epoch");
         let (epoch, configured) = (self.epoch.next(), self.configured);
         CopiesRecord { epoch, active, members, joining, configured, handover: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copies(nodes: &[u16]) -> Vec<CopyId> {
+        nodes.iter().map(|node| CopyId { node: *node, copy: 1 }).collect()
+    }
+
+    fn record(members: &[u16], joining: &[u16], configured: usize) -> CopiesRecord {
+        let (members, joining) = (copies(members), copies(joining));
+        let (epoch, active) = (CopiesEpoch(5), members[0]);
+        CopiesRecord { epoch, active, members, joining, configured, handover: None }
+    }
+
+    #[test]
+    fn a_member_that_is_left_out_does_not_return() {
+        for (joining, next) in
+            [(&[][..], &[][..]), (&[1, 2, 3], &[]), (&[1, 3], &[1]), (&[1], &[1])]
+        {
+            let renewed = record(&[1, 2], joining, 3).renewed();
+            assert_eq!((renewed.members, renewed.joining), (copies(&[1, 2]), copies(next)));
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_loss_decides_nothing() {
+        // Members, configured copies, lost ones; the others promise: all intact, or none.
+        for (members, configured, lost, if_intact, if_not) in [
+            (&[1, 2, 3][..], 3, &[][..], true, true),
+            (&[1, 2, 3], 3, &[1], true, true),
+            (&[1, 2, 3], 3, &[1, 2], false, false),
+            (&[1, 2], 2, &[1], true, false),
+            (&[1, 2], 1, &[1], false, false),
+            (&[1, 2, 3, 4], 4, &[1, 2], true, false),
+            (&[1], 1, &[1], false, false),
+        ] {
+            let (record, lost) = (record(members, &[], configured), copies(lost));
+            let decides = |is_intact| {
+                let promise = |copy| (!lost.contains(&copy)).then_some(is_intact);
+                record.promises_decide(promise, |copy| lost.contains(&copy))
+            };
+            assert_eq!((decides(true), decides(false)), (if_intact, if_not), "{record:?} {lost:?}");
+        }
     }
 }

@@ -40,7 +40,8 @@ impl Election {
         self.reports.insert(member, report);
     }
 
-    /// The node of a member has no such copy any more: an answer, and never a winner.
+    /// The node of a member has no such copy any more: an answer while few are lost, and never a
+    /// winner.
     pub fn lost(&mut self, member: CopyId) {
         assert!(self.base.all().contains(&member), "only copies of the record answer");
         self.lost.insert(member);
@@ -50,11 +51,8 @@ impl Election {
     /// seqno says something only within its epoch, so the epoch is compared first.
     pub fn decided(&self) -> Option<CopiesRecord> {
         let reports = &self.reports;
-        let promise = |member| {
-            let lost = self.lost.contains(&member).then_some(false);
-            reports.get(&member).map(|report| report.is_intact).or(lost)
-        };
-        if !self.base.promises_decide(promise) {
+        let promise = |member| reports.get(&member).map(|report| report.is_intact);
+        if !self.base.promises_decide(promise, |member| self.lost.contains(&member)) {
             return None;
         }
         let candidates = self.base.all().into_iter();

@@ -114,6 +114,13 @@ impl Absences {
 }
 
 impl CopyTasks {
+    /// Forgets what it knows of buckets that are none of these any more.
+    pub(crate) fn keep_only(&mut self, uuids: &BTreeSet<&str>) {
+        self.progress.retain(|uuid, _| uuids.contains(uuid.as_str()));
+        self.reported.retain(|uuid, _| uuids.contains(uuid.as_str()));
+        assert!(self.progress.len() <= uuids.len(), "one for each bucket");
+    }
+
     pub(crate) fn permits(&mut self, uuid: &str) -> Arc<ServePermits> {
         Arc::clone(self.permits.entry(uuid.to_owned()).or_default())
     }
@@ -140,5 +147,22 @@ impl ServePermits {
         if permits.get(&vbid) == Some(&epoch) {
             start();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_that_are_gone_are_forgotten() {
+        let mut tasks = CopyTasks::default();
+        for uuid in ["a", "b"] {
+            tasks.progress.insert(uuid.to_owned(), CopyProgress::default());
+            tasks.reported.insert(uuid.to_owned(), (1, Vec::new()));
+        }
+        tasks.keep_only(&BTreeSet::from(["b", "c"]));
+        assert_eq!(tasks.progress.keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(tasks.reported.keys().collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -4,7 +4,7 @@
 //! record is not changed again and again for a copy whose link fails: the pause grows with each
 //! attempt that fails. Another leader begins anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
 
@@ -12,6 +12,8 @@ use crate::records::{CopiesEntry, VbucketPlace};
 
 /// Longest pause, in the patience.
 const PAUSES_MAX: u64 = 16;
+/// How long a pause is remembered, in the patience: an attempt after the longest one doubles it.
+const REMEMBERED: u64 = 2 * PAUSES_MAX;
 /// How long the place of a copy is kept for a node that is gone, in the patience.
 const KEPT: u64 = 12;
 
@@ -22,14 +24,25 @@ struct Pause {
     pause_ns: u64,
 }
 
+/// The wait for the copies of a record.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    epoch: CopiesEpoch,
+    since_ns: u64,
+    /// The last look that asked.
+    asked_ns: u64,
+}
+
 /// See the module text.
 #[derive(Debug, Default)]
 pub(crate) struct LeaderWaits {
     now_ns: u64,
     patience_ns: u64,
-    since_ns: BTreeMap<VbucketPlace, (CopiesEpoch, u64)>,
+    waits: BTreeMap<VbucketPlace, Wait>,
     /// By the number of the active copy's node, and that of the other.
     pauses: BTreeMap<(u16, u16), Pause>,
+    /// Vbuckets of which an acknowledged write may be lost, as it was logged last.
+    losses: BTreeSet<VbucketPlace>,
 }
 
 impl LeaderWaits {
@@ -41,17 +54,31 @@ impl LeaderWaits {
         patience_ns: u64,
     ) {
         debug_assert!(now_ns >= self.now_ns && patience_ns > 0, "time goes on");
-        (self.now_ns, self.patience_ns) = (now_ns, patience_ns);
-        self.since_ns.retain(|place, (epoch, _)| {
-            records.get(place).is_some_and(|entry| entry.record.epoch == *epoch)
+        let before_ns = std::mem::replace(&mut self.now_ns, now_ns);
+        self.patience_ns = patience_ns;
+        // A wait that the last look did not ask for has ended.
+        self.waits.retain(|place, wait| {
+            let record = records.get(place).map(|entry| &entry.record);
+            wait.asked_ns == before_ns && record.is_some_and(|record| record.epoch == wait.epoch)
         });
+        let remembered_ns = patience_ns.saturating_mul(REMEMBERED);
+        self.pauses.retain(|_, pause| now_ns.saturating_sub(pause.noted_ns) < remembered_ns);
+    }
+
+    /// Takes note of the vbuckets of which an acknowledged write may be lost; true when there are
+    /// others than at the last look.
+    pub(crate) fn note_losses(&mut self, losses: BTreeSet<VbucketPlace>) -> bool {
+        let before = std::mem::replace(&mut self.losses, losses);
+        !self.losses.is_subset(&before)
     }
 
     /// True when the copies of this record had their time. The first call begins it.
     pub(crate) fn is_over(&mut self, place: &VbucketPlace, record: &CopiesRecord) -> bool {
-        let begun = (record.epoch, self.now_ns);
-        let (_, since_ns) = self.since_ns.entry(place.clone()).or_insert(begun);
-        self.now_ns.saturating_sub(*since_ns) >= self.patience_ns
+        let now_ns = self.now_ns;
+        let begun = Wait { epoch: record.epoch, since_ns: now_ns, asked_ns: now_ns };
+        let wait = self.waits.entry(place.clone()).or_insert(begun);
+        wait.asked_ns = now_ns;
+        now_ns.saturating_sub(wait.since_ns) >= self.patience_ns
     }
 
     /// A copy of `node` did not follow the active copy.
@@ -59,8 +86,8 @@ impl LeaderWaits {
         let (now_ns, first_ns) = (self.now_ns, self.patience_ns);
         let first = Pause { noted_ns: now_ns, pause_ns: first_ns };
         let pause = self.pauses.entry((active, node)).or_insert(first);
-        // Its vbuckets are noted one after the other.
-        if pause.noted_ns != now_ns {
+        // Its vbuckets are noted one after the other, within one failure.
+        if now_ns.saturating_sub(pause.noted_ns) >= pause.pause_ns {
             let longest_ns = first_ns.saturating_mul(PAUSES_MAX);
             let pause_ns = pause.pause_ns.saturating_mul(2).min(longest_ns);
             *pause = Pause { noted_ns: now_ns, pause_ns };
@@ -90,6 +117,9 @@ impl LeaderWaits {
 
 #[cfg(test)]
 mod tests {
+    use oribi_replication::copies::CopyId;
+    use oribi_types::Vbid;
+
     use super::*;
 
     fn at(waits: &mut LeaderWaits, now_ns: u64) {
@@ -104,6 +134,7 @@ mod tests {
         waits.note_unfollowed(1, 2);
         at(&mut waits, 109);
         assert!(waits.pauses(1, 2) && !waits.pauses(2, 1));
+        waits.note_unfollowed(1, 2);
         at(&mut waits, 110);
         assert!(!waits.pauses(1, 2), "two vbuckets are one failure");
         let mut now_ns = 110;
@@ -118,6 +149,46 @@ mod tests {
         waits.note_unfollowed(1, 2);
         waits.note_filled(1, 2);
         assert!(!waits.pauses(1, 2));
+    }
+
+    #[test]
+    fn a_wait_that_ended_begins_anew() {
+        let place = VbucketPlace { uuid: "1".to_owned(), vbid: Vbid(3) };
+        let active = CopyId { node: 1, copy: 1 };
+        let record = CopiesRecord {
+            epoch: CopiesEpoch(4),
+            active,
+            members: vec![active],
+            joining: Vec::new(),
+            configured: 1,
+            handover: None,
+        };
+        let entry = CopiesEntry {
+            key: String::new(),
+            bucket: String::new(),
+            revision: 1,
+            record: record.clone(),
+        };
+        let records = BTreeMap::from([(place.clone(), entry)]);
+        let mut waits = LeaderWaits::default();
+        let mut look = |now_ns, asks: bool| {
+            waits.begin(&records, now_ns, 10);
+            asks && waits.is_over(&place, &record)
+        };
+        assert!(!look(100, true) && !look(105, true) && look(110, true));
+        assert!(!look(115, false) && !look(120, true), "another wait");
+        assert!(!look(129, true) && look(130, true));
+    }
+
+    #[test]
+    fn old_pauses_are_forgotten() {
+        let mut waits = LeaderWaits::default();
+        at(&mut waits, 0);
+        waits.note_unfollowed(1, 2);
+        at(&mut waits, 319);
+        assert_eq!(waits.pauses.len(), 1);
+        at(&mut waits, 320);
+        assert!(waits.pauses.is_empty());
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! Owns: the leader's next step for a request. The copies that are left promise the next epoch and
 //! report what they hold (`role`); the promises decide by the rules of `oribi_replication`. All
 //! that live are waited for, for a while, because the best one may be any of them; then enough
-//! promises decide without the others. A copy that its node has lost is an answer. Nothing is
-//! promoted before it is known what becomes of every vbucket of the node, so a refused request has
-//! changed no record. Called by the leading node at each tick.
+//! promises decide without the others. A copy that its node has lost is an answer, unless so many
+//! are lost that an acknowledged write may be. Nothing is promoted before it is known what becomes
+//! of every vbucket of the node, so a refused request has changed no record. Called by the leading
+//! node at each tick.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oribi_replication::copies::{CopiesRecord, CopyId};
 use oribi_replication::election::Election;
@@ -115,14 +116,30 @@ pub(crate) fn recoveries(
 ) -> Vec<RecordStep> {
     let mut counts = CopyCounts::of(view, None);
     let recovering = view.copies.iter().filter(|(place, entry)| view.recovers(place, entry));
-    let steps = recovering.filter_map(|(place, entry)| {
+    let (mut steps, mut lost) = (Vec::new(), BTreeSet::new());
+    for (place, entry) in recovering {
         match outcome(view, (place, entry), None, (&mut counts, waits)) {
-            Outcome::Promote(record) => Some(step(keys, (place, entry), &record)),
-            // Nodes have to come back, or an operator decides.
-            Outcome::Wait | Outcome::Lost(_) | Outcome::Needed(_) => None,
+            Outcome::Promote(record) => steps.push(step(keys, (place, entry), &record)),
+            Outcome::Lost(_) => drop(lost.insert(place.clone())),
+            Outcome::Wait | Outcome::Needed(_) => {}
         }
+    }
+    let first = lost.first().and_then(|place| Some((place, view.copies.get(place)?)));
+    let text = first.map(|(place, entry)| {
+        let node = view.roster.name(entry.record.active.node).unwrap_or("?");
+        (node.to_owned(), format!("{} of bucket {}", place.vbid, entry.bucket))
     });
-    steps.collect()
+    let vbuckets = lost.len();
+    if let Some((node, first)) = text.filter(|_| waits.note_losses(lost)) {
+        tracing::error!(
+            vbuckets,
+            node,
+            first,
+            "too few copies are left to know what was acknowledged: the vbuckets wait until other \
+             nodes return, or for `oribi cluster failover NODE --allow-data-loss`"
+        );
+    }
+    steps
 }
 
 /// The records in which copies take over from those of nodes that leave: a copy that has everything
@@ -166,12 +183,9 @@ fn outcome(
     if view.held.contains_key(place) || is_founding(base) {
         return Outcome::Wait;
     }
-    // Copies that join have no vote: what is committed has a write quorum of the members. While
-    // members are only left out, those that stay decide, too: the others may lack plain writes.
-    let mut voters = base.clone();
-    if !base.is_shrinking() {
-        voters.joining.clear();
-    }
+    // Copies that join have no vote: what is committed has a write quorum of the members. Those
+    // that stay members decide, too: the others may lack plain writes.
+    let voters = CopiesRecord { joining: base.staying(), ..base.clone() };
     let mut election = Election::new(voters);
     let (mut best, mut silent) = (None, None);
     for member in base.members.iter().copied() {
@@ -192,8 +206,13 @@ fn outcome(
         return Outcome::Wait;
     }
     if let Some(mut record) = election.decided() {
-        // The change of members is given up, and begins anew.
-        record.joining.clear();
+        // Copies that join begin anew; members that are being left out do not return.
+        if record.is_joint() && !record.joining.contains(&record.active) {
+            record.joining.push(record.active);
+        }
+        if record.joining.len() == record.members.len() {
+            record.joining.clear();
+        }
         assert!(record.members.contains(&record.active), "a member is promoted");
         return Outcome::Promote(record);
     }

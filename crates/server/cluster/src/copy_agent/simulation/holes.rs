@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use oribi_replication::copies::CopyId;
 use oribi_types::Vbid;
 
 use super::disk::VBUCKETS;
@@ -239,5 +240,72 @@ fn a_new_vbucket_survives_its_first_active() {
     world.wait(30);
     for vbid in mine {
         assert!(world.log_of(vbid).is_some(), "{vbid} waits for a copy that had nothing");
+    }
+}
+
+// A copy is taken in while the link of a member fails: the member is left out, and A dies.
+#[test]
+fn a_member_that_is_replaced_is_not_promoted() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(3, 1);
+    let mine = world.active_on("n0");
+    assert!(!mine.is_empty());
+    (1..3).for_each(|follower| world.cut_link(0, follower));
+    let (keys, roster) = (world.keys.clone(), world.roster());
+    let numbers: Vec<u16> =
+        world.nodes.iter().map(|it| roster.number(&it.name, it.disk.id()).unwrap()).collect();
+    for (vbid, record) in world.records().into_iter().filter(|(vbid, _)| mine.contains(vbid)) {
+        let is_free = |node: &u16| record.members.iter().all(|copy| copy.node != *node);
+        let node = numbers.iter().copied().find(is_free).unwrap();
+        let joins = CopyId { node, copy: record.epoch.next().0 };
+        let put = super::record::encode(&record.joint(vec![record.active, joins]));
+        let put = [RecordChange::put(keys.copies("default", super::node::UUID, vbid), put)];
+        world.runtime.block_on(world.agreement.transact(&[], &put, LIMIT)).unwrap();
+    }
+    world.wait(1);
+    mine.iter().for_each(|vbid| world.write(*vbid));
+    world.nodes[0].is_paused = true;
+    world.wait(20);
+    for vbid in &mine {
+        let log = world.log_of(*vbid);
+        assert!(log.is_none(), "{vbid} is served without its newest writes: {log:?}");
+    }
+    world.nodes[0].is_paused = false;
+    world.cut.clear();
+    world.wait(60);
+    world.assert_converged();
+    for vbid in &mine {
+        assert_eq!(world.log_of(*vbid).unwrap().len(), 2, "{vbid}");
+    }
+}
+
+// Two of three copies are lost: an acknowledged write may have been in these alone.
+#[test]
+fn most_copies_are_given_up_only_on_demand() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(3, 2);
+    let mine = world.active_on("n0");
+    assert!(!mine.is_empty());
+    for at in [0, 1] {
+        world.nodes[at].disk.wipe();
+        world.restart(at, true);
+    }
+    world.wait(40);
+    for vbid in &mine {
+        assert_eq!(world.log_of(*vbid), None, "{vbid} is served by one copy of three");
+    }
+    world.request_failover("n0");
+    world.wait(16);
+    let refused = world.failover().and_then(|request| request.refused).expect("an answer");
+    assert!(refused.contains("allow the loss"), "{refused}");
+    for name in ["n0", "n1"] {
+        world.clear_failover();
+        world.fail_over_with_loss(name);
+        world.wait(16);
+    }
+    world.wait(60);
+    world.assert_converged();
+    for vbid in vbids() {
+        assert_eq!(world.log_of(vbid).unwrap().len(), 1, "{vbid}");
     }
 }
