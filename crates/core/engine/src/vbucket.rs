@@ -137,6 +137,8 @@ pub struct VBucket {
     purged_before: AtomicU64,
     /// The store may have records up to here by a commit that failed.
     doubtful_seqno: AtomicU64,
+    /// Its documents are in the store and could not be loaded.
+    is_unreadable: AtomicBool,
     /// Of a vbucket in memory only; otherwise the store has them.
     events: Mutex<EventList>,
     /// Something may be waiting in the queue for the flusher.
@@ -195,6 +197,7 @@ impl VBucket {
             purge_seqno: AtomicU64::new(state.purge_seqno.0),
             purged_before: AtomicU64::new(state.purge_seqno.0),
             doubtful_seqno: AtomicU64::new(0),
+            is_unreadable: AtomicBool::new(false),
             events: Mutex::default(),
             dirty: AtomicBool::new(false),
             drained: AtomicU64::new(0),

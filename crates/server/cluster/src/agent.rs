@@ -202,7 +202,13 @@ impl ClusterView {
     /// A member as its node reports it.
     pub(crate) fn local_copy(&self, place: &VbucketPlace, copy: CopyId) -> Option<&LocalCopy> {
         let report = self.reports.get(&(place.uuid.clone(), copy.node))?;
-        report.of(place.vbid).filter(|local| local.copy == copy.copy)
+        report.of(place.vbid).filter(|local| local.copy == copy.copy && !local.is_unreadable)
+    }
+
+    /// True when a node has a copy of a vbucket that it cannot load, so it gets no other.
+    pub(crate) fn is_unreadable(&self, place: &VbucketPlace, node: u16) -> bool {
+        let local = self.report_on(place, node).and_then(|report| report.of(place.vbid));
+        local.is_some_and(|local| local.is_unreadable)
     }
 
     /// The report of a node on a bucket.

@@ -47,6 +47,9 @@ pub struct LocalCopy {
     pub report: PromiseReport,
     /// Of an active copy: it hands over, so the end is final.
     pub hands_over: bool,
+    /// Its documents are on the disk and could not be loaded: it has no vote, and nothing takes
+    /// its place there.
+    pub is_unreadable: bool,
 }
 
 /// A copy on another node that the active copy here feeds.
@@ -122,6 +125,6 @@ pub trait VbucketCopies: Send + Sync {
     /// Removes a copy.
     ///
     /// # Errors
-    /// An error of the store.
+    /// An error of the store, or the copy's documents could not be loaded.
     fn remove(&self, vbid: Vbid) -> Result<(), CopyFailure>;
 }

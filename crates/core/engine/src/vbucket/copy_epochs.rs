@@ -25,8 +25,10 @@ pub struct CopyStanding {
     pub complete_end: Seqno,
     /// It holds everything that it acknowledged.
     pub is_intact: bool,
-    /// Its documents could not be loaded.
+    /// Its documents are not in memory.
     pub is_lost: bool,
+    /// The store has them, and they could not be loaded.
+    pub is_unreadable: bool,
 }
 
 impl VBucket {
@@ -45,10 +47,12 @@ impl VBucket {
                 complete_end,
                 is_intact: false,
                 is_lost: true,
+                is_unreadable: self.is_unreadable.load(Ordering::Acquire),
             };
         }
         let complete_end = self.queue.lock().complete_end();
-        CopyStanding { promised, recorded, complete_end, is_intact, is_lost: false }
+        let (is_lost, is_unreadable) = (false, false);
+        CopyStanding { promised, recorded, complete_end, is_intact, is_lost, is_unreadable }
     }
 
     /// The state that records the copy's epochs in the store. No flush is under way.

@@ -101,9 +101,11 @@ impl VBucket {
     }
 
     /// Abandons loading: the store cannot be read, so the vbucket serves nothing. A replica is dead
-    /// until it is copied afresh.
+    /// until it is loaded after a restart, or given up.
     pub(crate) fn fail_loading(&self, incarnation: u64) {
-        self.end_loading(incarnation, FAILED, VbucketPhase::Dead as u8);
+        if self.end_loading(incarnation, FAILED, VbucketPhase::Dead as u8) {
+            self.is_unreadable.store(true, Ordering::Release);
+        }
     }
 
     /// False when the vbucket is not loading, or loads for another incarnation.

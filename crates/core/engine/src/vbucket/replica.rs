@@ -557,6 +557,7 @@ impl VBucket {
             self.purge_seqno.store(0, Ordering::Relaxed);
             self.purged_before.store(0, Ordering::Relaxed);
             self.doubtful_seqno.store(0, Ordering::Relaxed);
+            self.is_unreadable.store(false, Ordering::Release);
             (streams, dropped, pending, cleared)
         };
         drop((dropped, pending));

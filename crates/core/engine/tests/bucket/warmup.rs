@@ -187,6 +187,12 @@ fn damage_in_one_vbucket_does_not_hide_the_others() {
     assert_eq!(failed, [None, Some(Vbid(1))], "first the part, then the vbucket");
     let warmup = bucket.stats().warmup;
     assert_eq!((warmup.vbuckets_done, warmup.failed, warmup.done), (3, 1, true));
+    let is_unreadable = |vbid: &Vbid| {
+        let standing = bucket.vbucket(*vbid).expect("it exists").copy_standing();
+        assert_eq!(standing.is_lost, standing.is_unreadable, "{vbid}");
+        standing.is_unreadable
+    };
+    assert_eq!((0..VBUCKETS).map(Vbid).filter(is_unreadable).collect::<Vec<_>>(), [Vbid(1)]);
     for vbid in (0..VBUCKETS).map(Vbid) {
         let found = bucket.get(vbid, key("key-7"), NOW);
         match vbid {
@@ -200,6 +206,8 @@ fn damage_in_one_vbucket_does_not_hide_the_others() {
     let is_refused =
         matches!(refused, MutationOutcome::Refused(OperationRejection::TemporaryFailure));
     assert!(is_refused, "a vbucket of unknown content takes no writes: {refused:?}");
+    bucket.step_down(Vbid(1));
+    assert!(is_unreadable(&Vbid(1)), "its documents are still in the store");
 }
 
 struct RecordingSink;

@@ -138,6 +138,9 @@ struct ReportText {
     copies: Vec<(u16, u64, u64, u64, u64, bool, bool)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unfollowed: Vec<(u16, Vec<u16>)>,
+    /// Vbuckets whose copies could not be loaded.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    unreadable: BTreeSet<u16>,
 }
 
 impl NodeReport {
@@ -153,7 +156,9 @@ impl NodeReport {
         let copies = copies.collect();
         let unfollowed = self.unfollowed.iter().map(|(vbid, nodes)| (vbid.0, nodes.clone()));
         let unfollowed = unfollowed.collect();
-        let text = ReportText { version: VERSION, node: self.node, copies, unfollowed };
+        let unreadable = self.copies.iter().filter(|local| local.is_unreadable);
+        let unreadable = unreadable.map(|local| local.vbid.0).collect();
+        let text = ReportText { version: VERSION, node: self.node, copies, unfollowed, unreadable };
         serde_json::to_vec(&text).expect("a plain struct")
     }
 
@@ -174,7 +179,9 @@ impl NodeReport {
                 let (recorded, complete_end) = (CopiesEpoch(recorded), Seqno(end));
                 let report = PromiseReport { recorded, complete_end, is_intact: intact };
                 let promised = CopiesEpoch(promised);
-                LocalCopy { vbid: Vbid(vbid), copy, promised, report, hands_over }
+                let is_unreadable = text.unreadable.contains(&vbid);
+                let vbid = Vbid(vbid);
+                LocalCopy { vbid, copy, promised, report, hands_over, is_unreadable }
             },
         );
         Ok(NodeReport { node: text.node, copies: copies.collect(), unfollowed })
@@ -303,12 +310,14 @@ mod tests {
                 is_intact: true,
             },
             hands_over: false,
+            is_unreadable: promised == 3,
         };
         let ends = |promised| {
             let unfollowed = [(Vbid(5), vec![1, 2])].into();
             let report = NodeReport { node: 4, copies: vec![local(promised)], unfollowed };
             let decoded = NodeReport::decode(&report.encode()).unwrap();
             assert_eq!(decoded.unfollowed, report.unfollowed);
+            assert_eq!(decoded.copies[0].is_unreadable, promised == 3);
             decoded.of(Vbid(5)).unwrap().report.complete_end
         };
         assert_eq!((ends(2), ends(3)), (Seqno(0), Seqno(80)));

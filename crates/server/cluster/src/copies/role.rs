@@ -4,7 +4,7 @@
 //! records continues from what was done. Invariants: a copy serves only while its node holds the
 //! vbucket's key and the record names it; a member's copy begins empty only in the epoch that
 //! founds it; a key is released only after the copy stopped serving; a copy is removed only when a
-//! record that is complete without it was read.
+//! record that is complete without it was read; one that could not be loaded stays as it is.
 
 use oribi_replication::copies::{CopiesEpoch, CopiesRecord};
 
@@ -72,6 +72,10 @@ pub(crate) fn actions(input: &RoleInput<'_>) -> Vec<RoleAction> {
     let (Some(record), Some(node)) = (input.record, input.node) else {
         return stop().collect();
     };
+    if input.local.is_some_and(|local| local.is_unreadable) {
+        // Its documents stay where they are: they may be the newest.
+        return stop().collect();
+    }
     if input.local.is_some_and(|local| is_ahead(local, record)) {
         return stop().chain([RoleAction::ReportLoss]).collect();
     }

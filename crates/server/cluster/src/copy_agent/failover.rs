@@ -222,7 +222,8 @@ fn outcome(
         (None, Some(needed)) => Outcome::Needed(needed),
         (None, None) => match left_copy(view, place, gone) {
             Some(copy) => Outcome::Lost(alone(base, copy)),
-            None => match counts.least(&[], |_| Some(0)) {
+            None => match counts.least(&[], |node| (!view.is_unreadable(place, node)).then_some(0))
+            {
                 Some(node) => {
                     Outcome::Lost(alone(base, CopyId { node, copy: base.epoch.next().0 }))
                 }
@@ -236,7 +237,8 @@ fn outcome(
 fn left_copy(view: &ClusterView, place: &VbucketPlace, gone: Option<&str>) -> Option<CopyId> {
     let staying = view.staying().filter(|(_, name)| Some(*name) != gone);
     let left = staying.filter_map(|(node, _)| {
-        let local = view.report_on(place, node)?.of(place.vbid)?;
+        let local = view.report_on(place, node)?.of(place.vbid);
+        let local = local.filter(|local| !local.is_unreadable)?;
         Some((local.report.recorded, CopyId { node, copy: local.copy }))
     });
     left.max().map(|(_, copy)| copy)

@@ -200,7 +200,7 @@ fn next_record(
     }
     let former = |node: u16| view.report_on(place, node).and_then(|all| all.of(place.vbid));
     let rank = |node: u16| {
-        let is_ready = !waits.pauses(active, node);
+        let is_ready = !waits.pauses(active, node) && !view.is_unreadable(place, node);
         is_ready.then(|| u8::from(former(node).is_none()))
     };
     let node = counts.least(&record.members, rank)?;

@@ -110,6 +110,7 @@ impl BucketCopies {
         if self.numbers.of(vbid).is_none() {
             return Err("there is no copy".into());
         }
+        check_loads(&standing)?;
         if standing.promised > epoch {
             return Err(format!("{:?} is promised", standing.promised).into());
         }
@@ -134,13 +135,14 @@ impl VbucketCopies for BucketCopies {
     fn local(&self) -> Vec<LocalCopy> {
         let local = |(vbid, copy): (Vbid, u64)| {
             let standing = self.bucket.vbucket(vbid)?.copy_standing();
-            let CopyStanding { promised, recorded, complete_end, is_intact, is_lost } = standing;
-            if is_lost {
+            let CopyStanding { promised, recorded, complete_end, is_intact, .. } = standing;
+            let is_unreadable = standing.is_unreadable;
+            if standing.is_lost && !is_unreadable {
                 return None;
             }
             let report = PromiseReport { recorded, complete_end, is_intact };
             let hands_over = self.bucket.vbucket(vbid)?.is_handing_over();
-            Some(LocalCopy { vbid, copy, promised, report, hands_over })
+            Some(LocalCopy { vbid, copy, promised, report, hands_over, is_unreadable })
         };
         self.numbers.all().into_iter().filter_map(local).collect()
     }
@@ -312,11 +314,19 @@ impl VbucketCopies for BucketCopies {
 
     fn remove(&self, vbid: Vbid) -> Result<(), CopyFailure> {
         let _open = self.enter()?;
-        self.vbucket(vbid)?;
+        check_loads(&self.vbucket(vbid)?.copy_standing())?;
         self.step_down(vbid);
         self.unfollow(vbid);
         self.numbers.remove(vbid)?;
         Ok(self.bucket.drop_copy(vbid)?)
+    }
+}
+
+/// That a change of the copy takes no documents from the disk that could not be loaded.
+fn check_loads(standing: &CopyStanding) -> Result<(), CopyFailure> {
+    match standing.is_unreadable {
+        true => Err("its documents are on the disk and cannot be loaded".into()),
+        false => Ok(()),
     }
 }
 

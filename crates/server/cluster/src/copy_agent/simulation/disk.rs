@@ -24,6 +24,8 @@ struct SimCopy {
     synced: usize,
     /// The node has ended in disorder since the copy recorded an epoch.
     is_doubtful: bool,
+    /// The documents are there and cannot be loaded.
+    is_unreadable: bool,
     /// Serves other copies alone.
     hands_over: bool,
     /// Not on the disk: the epoch that it serves, and the node that it follows.
@@ -90,6 +92,11 @@ impl SimDisk {
     /// The directory of the bucket was removed.
     pub(super) fn wipe(&self) {
         self.copies.lock().clear();
+    }
+
+    /// The documents of all copies cannot be loaded any more, or can again.
+    pub(super) fn set_unreadable(&self, is_unreadable: bool) {
+        self.copies.lock().values_mut().for_each(|copy| copy.is_unreadable = is_unreadable);
     }
 
     /// The log of whatever copy there is.
@@ -177,9 +184,10 @@ impl VbucketCopies for SimDisk {
             report: PromiseReport {
                 recorded: copy.recorded,
                 complete_end: Seqno(copy.log.len() as u64),
-                is_intact: !copy.is_doubtful,
+                is_intact: !copy.is_doubtful && !copy.is_unreadable,
             },
             hands_over: copy.hands_over,
+            is_unreadable: copy.is_unreadable,
         });
         local.collect()
     }
@@ -199,6 +207,7 @@ impl VbucketCopies for SimDisk {
             let mut all = self.copies.lock();
             let found = all.entry(*vbid).or_default();
             if found.copy != *copy {
+                assert!(!found.is_unreadable, "{vbid} is created over documents");
                 *found = SimCopy { copy: *copy, ..SimCopy::default() };
             }
         }
@@ -278,7 +287,8 @@ impl VbucketCopies for SimDisk {
     }
 
     fn remove(&self, vbid: Vbid) -> Result<(), CopyFailure> {
-        self.copies.lock().remove(&vbid);
+        let removed = self.copies.lock().remove(&vbid);
+        assert!(removed.is_none_or(|copy| !copy.is_unreadable), "{vbid} has documents");
         Ok(())
     }
 }

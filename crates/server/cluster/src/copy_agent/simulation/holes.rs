@@ -309,3 +309,26 @@ fn most_copies_are_given_up_only_on_demand() {
         assert_eq!(world.log_of(vbid).unwrap().len(), 1, "{vbid}");
     }
 }
+
+// The documents of a node cannot be loaded: they stay on its disk, and have no vote.
+#[test]
+fn copies_that_cannot_be_loaded_stay_on_the_disk() {
+    let _clock = CLOCK_IS_USED.lock();
+    for nodes in [2, 3] {
+        let mut world = World::complete(nodes, 1);
+        world.nodes[0].disk.set_unreadable(true);
+        let before = world.nodes[0].disk.describe();
+        world.restart(0, true);
+        world.wait(40);
+        for vbid in vbids() {
+            assert_eq!(world.log_of(vbid).unwrap().len(), 1, "{vbid}, served by another node");
+        }
+        let missing = world.records().into_values().filter(|record| record.members.len() < 2);
+        assert_eq!(missing.count() > 0, nodes == 2, "no copy takes the place of another");
+        assert_eq!(world.nodes[0].disk.describe(), before, "no document is removed");
+        world.nodes[0].disk.set_unreadable(false);
+        world.restart(0, true);
+        world.wait(60);
+        world.assert_converged();
+    }
+}
