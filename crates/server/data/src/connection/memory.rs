@@ -199,8 +199,10 @@ impl ConnectionMemory {
         self.change(|budget| {
             let granted = budget.reserve(demand, self.limit_bytes());
             if granted.is_none() {
-                #[cfg(debug_assertions)]
-                assert!(!budget.has(|waiter| waiter.is(waker, connection)), "it waits already");
+                debug_assert!(
+                    !budget.has(|waiter| waiter.is(waker, connection)),
+                    "it waits already"
+                );
                 budget.wait(Waiter::of(waker, connection), demand);
                 self.waits.fetch_add(1, Ordering::Relaxed);
             }

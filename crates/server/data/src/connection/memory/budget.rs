@@ -92,7 +92,6 @@ impl<W> Budget<W> {
     }
 
     /// True while someone waits for whom this holds.
-    #[cfg(debug_assertions)]
     pub fn has(&self, is_wanted: impl Fn(&W) -> bool) -> bool {
         self.queue.iter().any(|(waiter, _)| is_wanted(waiter))
     }
