@@ -200,7 +200,18 @@ impl Item {
     }
 
     /// Bytes of the allocation.
+    #[inline]
     fn allocated_bytes(&self) -> usize {
+        let header = self.header();
+        match self.usual_value_bytes() {
+            Some(bytes) => narrow_bytes(header.kind, usize::from(header.key_bytes), bytes),
+            None => self.unusual_allocated_bytes(),
+        }
+    }
+
+    /// As [`Item::allocated_bytes`], of a block that is wide or evicted.
+    #[cold]
+    fn unusual_allocated_bytes(&self) -> usize {
         let header = self.header();
         let present = match header.kind & EVICTED {
             0 => self.plain_bytes(),
@@ -243,7 +254,11 @@ impl Item {
 
     /// Document body; empty for a tombstone, and for an evicted or dense version.
     pub fn value(&self) -> &[u8] {
-        let bytes = if self.header().kind & EVICTED != 0 { 0 } else { self.plain_bytes() };
+        let bytes = match self.usual_value_bytes() {
+            Some(bytes) => bytes,
+            None if self.is_evicted() => 0,
+            None => self.plain_bytes(),
+        };
         self.bytes(self.value_offset(), bytes)
     }
 

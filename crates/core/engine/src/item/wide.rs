@@ -55,6 +55,14 @@ pub(super) fn lengths_of(value_bytes: usize, is_dense: bool) -> u16 {
 }
 
 impl Item {
+    /// Length of the value of a block that is neither wide nor evicted, as most are.
+    #[inline]
+    pub(super) fn usual_value_bytes(&self) -> Option<usize> {
+        let header = self.header();
+        let is_usual = header.lengths < WIDE && header.kind & EVICTED == 0;
+        is_usual.then(|| usize::from(header.lengths))
+    }
+
     /// Length of the plain value, wherever it is.
     #[inline]
     pub(super) fn plain_bytes(&self) -> usize {
