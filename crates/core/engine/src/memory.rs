@@ -298,11 +298,13 @@ impl Memory {
     /// Where a run of the item pager ends: the low watermark. With the dense tier it is halfway to
     /// the high one, because a dense document frees little and costs a read of the disk.
     pub(crate) fn pager_target_bytes(&self) -> u64 {
-        let low = self.low_watermark_bytes();
-        debug_assert!(low <= self.high_watermark_bytes(), "the low mark is lower");
+        // Both of one read of the quota, which other threads change.
+        let quota = self.document_quota_bytes();
+        let (low, high) = (part(quota, self.low_percent), part(quota, self.high_percent));
+        debug_assert!(low <= high, "the low mark is lower");
         match self.dense.tier() {
             MemoryTier::Off => low,
-            MemoryTier::Dense => low + (self.high_watermark_bytes() - low) / 2,
+            MemoryTier::Dense => low + (high - low) / 2,
         }
     }
 
