@@ -99,6 +99,21 @@ test("the worker gives a login once, and forgets it in time", async () => {
   await page.finish();
 });
 
+test("a slow worker still gives the login back", async () => {
+  const page = await enter(server);
+  await workerRuns(page);
+  const [worker] = page.context().serviceWorkers();
+  await worker.evaluate(() =>
+    addEventListener("message", () => {
+      const end = Date.now() + 2_000;
+      while (Date.now() < end);
+    }),
+  );
+  await page.reload();
+  await page.getByRole("button", { name: "Log out" }).waitFor();
+  await page.finish();
+});
+
 test("a login that was ended stays ended after a reload", async () => {
   const page = await enter(server);
   await workerRuns(page);
