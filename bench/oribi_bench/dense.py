@@ -264,7 +264,7 @@ def measure_zipf(options, directory, quota_mib):
 
 
 def measure_cache(options, directory, memory_mib):
-    """Hit ratio of a read-through cache of orders, beside memcached."""
+    """Hit ratio of a read-through cache of orders, compared with memcached."""
     items = 3 * memory_mib * MIB // 560
     with ExitStack() as stack:
         servers = {tier: stack.enter_context(Server(options.binary, directory / tier, "--cache", "--workers", 1,

@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// What was written since the pager was stuck may be a candidate.
+    /// Documents written since the pager was stuck may be candidates.
     fn look_again(&mut self, memory: &Memory) {
         let grown = memory.quota_bytes() / GROWN_PART;
         if self.stuck_at_bytes.is_some_and(|bytes| memory.used_bytes() > bytes + grown) {

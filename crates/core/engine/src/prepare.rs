@@ -2,8 +2,8 @@
 //! collection.
 //!
 //! Owns: the form of that version. Queue, store and replication streams treat it like any other; no
-//! table has it, and streams of clients leave it out. Its key is the document's with the collection
-//! in front, its value the document's behind a header. A tombstone under the key is an abort. A
+//! table has it, and streams of clients leave it out. Its key is the collection and the document's
+//! key, its value a header and the document's value. A tombstone under the key is an abort. A
 //! commit needs no separate form: it is the next version of the document.
 //!
 //! | offset | length | field |

@@ -82,7 +82,7 @@ impl Cluster {
     pub(crate) fn wait<T>(&self, what: &str, condition: impl FnMut() -> Option<T>) -> T {
         match poll_until(PATIENCE, condition) {
             Some(done) => done,
-            None => panic!("in vain: {what}\n{}", self.outputs()),
+            None => panic!("no end of the wait: {what}\n{}", self.outputs()),
         }
     }
 

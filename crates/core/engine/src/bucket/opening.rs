@@ -154,7 +154,7 @@ fn stored_prepares(
     open.sort_unstable_by_key(OwnedPrepare::seqno);
     debug_assert!(
         open.iter().all(|prepare| prepare.seqno() > completed),
-        "what is completed is not open"
+        "a completed prepare is not open"
     );
     Ok(open)
 }

@@ -70,7 +70,7 @@ impl CheckpointManager {
         expelled
     }
 
-    /// Drops the streams' cursors that hold up a removal: those that lag behind all other cursors,
+    /// Drops the streams' cursors that block a removal: those that lag behind all other cursors,
     /// or are before the open checkpoint if there are no others. The caller wakes their owners.
     pub fn drop_slow_cursors(&mut self) -> DetachedStreams {
         assert!(self.open.start > 0, "seqnos begin at 1");

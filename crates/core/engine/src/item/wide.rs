@@ -19,7 +19,7 @@ const DENSE: u16 = 1 << 15;
 /// The longest value of a block that is not wide.
 pub(super) const NARROW_VALUE_BYTES_MAX: usize = WIDE as usize - 1;
 
-/// What stands before the header of a wide block.
+/// The fields before the header of a wide block.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(super) struct WideFields {

@@ -195,7 +195,7 @@ impl VBucket {
         self.finish_expel(expelled);
     }
 
-    /// Drops streams' cursors that hold up the queue, and notifies their owners; returns their
+    /// Drops streams' cursors that block the queue, and notifies their owners; returns their
     /// number.
     pub(crate) fn drop_slow_cursors(&self) -> usize {
         let dropped = self.queue.lock().drop_slow_cursors();

@@ -29,7 +29,7 @@ impl VBucket {
         table.pending.check_invariants(hash, current);
         let is_held = queue.readable_seqno() < queue.high_seqno();
         let has_held = table.pending.lowest_held().is_some();
-        assert!(!has_held || is_held, "streams read what is pending");
+        assert!(!has_held || is_held, "streams read pending versions");
         assert!(has_held || !is_held, "streams wait for nothing");
         self.check_versions(&table, &queue);
         assert!(self.persisted_seqno() <= queue.high_seqno(), "durable and never assigned");

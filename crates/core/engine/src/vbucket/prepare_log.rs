@@ -64,7 +64,10 @@ impl PrepareLog {
         let high_prepared_seqno = open().next_back().unwrap_or(end);
         assert!(high_completed_seqno <= end, "a state is not ahead of its batch");
         assert!(high_prepared_seqno <= end, "a state knows no later prepare");
-        debug_assert!(high_completed_seqno <= high_prepared_seqno, "what is completed is prepared");
+        debug_assert!(
+            high_completed_seqno <= high_prepared_seqno,
+            "completed prepares were prepared"
+        );
         VbucketState { high_prepared_seqno, high_completed_seqno, ..state }
     }
 }

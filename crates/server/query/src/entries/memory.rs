@@ -42,7 +42,7 @@ impl EntryMemory {
             }
             *reserved += step;
         }
-        assert!(used <= *reserved, "what is used is reserved");
+        assert!(used <= *reserved, "used bytes are reserved");
         self.used.store(used, Ordering::Relaxed);
         true
     }
@@ -59,7 +59,7 @@ impl EntryMemory {
         let spare = reserved.saturating_sub(used + 2 * STEP_BYTES) / STEP_BYTES * STEP_BYTES;
         if spare > 0 {
             *reserved -= spare;
-            assert!(used <= *reserved, "what is used is reserved");
+            assert!(used <= *reserved, "used bytes are reserved");
             self.budget.release(spare);
         }
     }

@@ -22,7 +22,7 @@ impl Runtime<'_> {
     pub fn keep(&self, bytes: usize) -> Result<()> {
         self.grant(bytes)?;
         self.used.set(self.used.get() + bytes);
-        debug_assert!(self.used.get() <= self.reserved.get(), "what is kept is reserved");
+        debug_assert!(self.used.get() <= self.reserved.get(), "kept bytes are reserved");
         Ok(())
     }
 
@@ -36,7 +36,7 @@ impl Runtime<'_> {
             }
             self.reserved.set(self.reserved.get() + step);
         }
-        debug_assert!(needed <= self.reserved.get(), "what is in use is reserved");
+        debug_assert!(needed <= self.reserved.get(), "used bytes are reserved");
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl GrowingMemory {
         let step = (self.needed - self.reserved).max(self.reserved / 4).max(VALUE_BYTES_FREE);
         self.held.push(rt.reserve_value(step)?);
         self.reserved += step;
-        debug_assert!(self.reserved >= self.needed, "what is needed is reserved");
+        debug_assert!(self.reserved >= self.needed, "needed bytes are reserved");
         Ok(())
     }
 

@@ -243,7 +243,7 @@ fn an_abandoned_write_is_aborted_and_never_shown() {
     active.vbucket().expire_prepare(&active.bucket.context(NOW), first.seqno);
     assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Failed)]);
     let (outcomes, commit) = wait(&active, write);
-    assert_eq!(commit, None, "what was given up is not committed");
+    assert_eq!(commit, None, "an aborted write is not committed");
     assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Failed)]);
     second.acknowledge(&active, EPOCH);
     link.run(&active.bucket, &second.bucket);

@@ -53,7 +53,7 @@ fn memory_streams_show_plain_values() {
         }
     }
     check(&heard, order);
-    // Changes pass in plain, and become dense behind the stream.
+    // The stream sends plain values, which become dense after it has read them.
     let newer = |number| if number % 7 == 0 { order(number + 1) } else { order(number) };
     for number in numbers().filter(|number| number % 7 == 0) {
         let value = newer(number);
