@@ -1,4 +1,4 @@
-//! Rule: no unfinished work and no debugging leftovers in the sources.
+//! Rule: no unfinished work, no debugging leftovers and no code that only some builds compile.
 //!
 //! The patterns are written in two halves here, so that this file does not find itself.
 
@@ -6,10 +6,14 @@ use super::finding::Finding;
 use super::source_tree::SourceFile;
 
 /// Text that may stand nowhere in a Rust file, and why.
-const FORBIDDEN_TEXT: [(&str, &str); 4] = [
+const FORBIDDEN_TEXT: [(&str, &str); 5] = [
     (concat!("to", "do!("), "is unfinished work; finish it or leave the feature out"),
     (concat!("unimpl", "emented!("), "is unfinished work; finish it or leave the feature out"),
     (concat!("db", "g!("), "is a debugging leftover; remove it or log it with tracing"),
+    (
+        concat!("#[cfg(debug_", "assertions)"),
+        "is code that CI compiles and a release lacks; use `debug_assert!` or `cfg!`",
+    ),
     (concat!("#[ig", "nore"), "hides a test; make it fast and reliable, or delete it"),
 ];
 
