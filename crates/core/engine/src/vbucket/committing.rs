@@ -57,13 +57,7 @@ impl VBucket {
         table.pending.hold(hash, PendingWrite { item, prepare: None });
         let change = table.unreported(queue_bytes, report_bytes);
         drop(table);
-        if let Some(bytes) = change {
-            context.memory.report(bytes);
-        }
-        if let Some(bytes) = queued_bytes {
-            context.memory.report_queued(bytes);
-        }
-        self.mark_dirty(context.signals);
+        self.note_queued(context, change, queued_bytes, false);
         written
     }
 

@@ -68,16 +68,7 @@ impl VBucket {
         table.pending.hold(hash, pending);
         let change = table.unreported(queue_bytes, report_bytes);
         drop(table);
-        if let Some(bytes) = change {
-            context.memory.report(bytes);
-        }
-        if let Some(bytes) = queued_bytes {
-            context.memory.report_queued(bytes);
-        }
-        self.mark_dirty(context.signals);
-        if has_idle_stream {
-            self.wake_streams();
-        }
+        self.note_queued(context, change, queued_bytes, has_idle_stream);
         written
     }
 

@@ -319,6 +319,20 @@ impl VBucket {
             (Some(displaced), Some(replaced), ..) => drop_both(displaced, replaced),
             other => drop(other),
         }
+        self.note_queued(context, change, queued_bytes, has_idle_stream);
+        Ok(written)
+    }
+
+    /// Reports what a queued version has changed, once no lock is held: memory of the vbucket and of
+    /// its queue where that is due, work for the flusher, and a change for an idle stream.
+    #[inline(always)]
+    pub(super) fn note_queued(
+        &self,
+        context: &Context<'_>,
+        change: Option<i64>,
+        queued_bytes: Option<i64>,
+        has_idle_stream: bool,
+    ) {
         if let Some(bytes) = change {
             context.memory.report(bytes);
         }
@@ -329,7 +343,6 @@ impl VBucket {
         if has_idle_stream {
             self.wake_streams();
         }
-        Ok(written)
     }
 
     /// Makes every check of a write under the table's lock.

@@ -55,6 +55,27 @@ impl World {
     }
 }
 
+impl World {
+    /// Writes to vbuckets whose active copies only the node at `active` has up to date. While it is
+    /// paused no node serves them, and both writes are there when it is back.
+    fn assert_newest_writes_wait_for(&mut self, active: usize, vbids: &[Vbid]) {
+        vbids.iter().for_each(|vbid| self.write(*vbid));
+        self.nodes[active].is_paused = true;
+        self.wait(20);
+        for vbid in vbids {
+            let log = self.log_of(*vbid);
+            assert!(log.is_none(), "{vbid} is served without its newest writes: {log:?}");
+        }
+        self.nodes[active].is_paused = false;
+        self.cut.clear();
+        self.wait(60);
+        self.assert_converged();
+        for vbid in vbids {
+            assert_eq!(self.log_of(*vbid).unwrap().len(), 2, "{vbid}");
+        }
+    }
+}
+
 // The link of a replica fails, and writes continue; then the node with the active copy dies.
 #[test]
 fn a_copy_that_does_not_follow_is_not_promoted() {
@@ -64,20 +85,7 @@ fn a_copy_that_does_not_follow_is_not_promoted() {
     assert!(!mine.is_empty());
     world.cut_link(0, 1);
     world.wait(12);
-    mine.iter().for_each(|vbid| world.write(*vbid));
-    world.nodes[0].is_paused = true;
-    world.wait(20);
-    for vbid in &mine {
-        let log = world.log_of(*vbid);
-        assert!(log.is_none(), "{vbid} is served without its newest writes: {log:?}");
-    }
-    world.nodes[0].is_paused = false;
-    world.cut.clear();
-    world.wait(60);
-    world.assert_converged();
-    for vbid in &mine {
-        assert_eq!(world.log_of(*vbid).unwrap().len(), 2, "{vbid}");
-    }
+    world.assert_newest_writes_wait_for(0, &mine);
 }
 
 // As above, but the copy has followed again and caught up.
@@ -263,20 +271,7 @@ fn a_member_that_is_replaced_is_not_promoted() {
         world.runtime.block_on(world.agreement.transact(&[], &put, LIMIT)).unwrap();
     }
     world.wait(1);
-    mine.iter().for_each(|vbid| world.write(*vbid));
-    world.nodes[0].is_paused = true;
-    world.wait(20);
-    for vbid in &mine {
-        let log = world.log_of(*vbid);
-        assert!(log.is_none(), "{vbid} is served without its newest writes: {log:?}");
-    }
-    world.nodes[0].is_paused = false;
-    world.cut.clear();
-    world.wait(60);
-    world.assert_converged();
-    for vbid in &mine {
-        assert_eq!(world.log_of(*vbid).unwrap().len(), 2, "{vbid}");
-    }
+    world.assert_newest_writes_wait_for(0, &mine);
 }
 
 // Two of three copies are lost: an acknowledged write may have been in these alone.
