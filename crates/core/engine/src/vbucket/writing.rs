@@ -323,8 +323,8 @@ impl VBucket {
         Ok(written)
     }
 
-    /// Reports what a queued version has changed, once no lock is held: memory of the vbucket and of
-    /// its queue where that is due, work for the flusher, and a change for an idle stream.
+    /// Reports what a queued version has changed, once no lock is held: memory of the vbucket and
+    /// of its queue where that is due, work for the flusher, and a change for an idle stream.
     #[inline(always)]
     pub(super) fn note_queued(
         &self,
