@@ -215,21 +215,3 @@ fn verdict(tree: &Path, package: &str, test: &str, is_mutant: bool) -> Result<Ve
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_edit_of_a_list_applies_to_the_tree() -> Result<()> {
-        let root = crate::workspace_root()?;
-        for mutant in read_lists(&root)? {
-            for edit in &mutant.edits {
-                let path = root.join(&mutant.crate_directory).join(&edit.file);
-                edit.applied_to(&fs::read_to_string(path)?)
-                    .with_context(|| format!("{}: {}", mutant.package, mutant.name))?;
-            }
-        }
-        Ok(())
-    }
-}

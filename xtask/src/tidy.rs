@@ -16,6 +16,7 @@ pub(crate) mod invariants;
 mod layers;
 mod links;
 mod markers;
+mod mutant_edits;
 mod named_tests;
 mod snippets;
 pub(crate) mod source_tree;
@@ -70,6 +71,8 @@ fn check(tree: &SourceTree) -> Vec<Finding> {
             vocabulary::check(file, &mut findings);
         } else if file.path.ends_with("/Cargo.toml") {
             layers::check(file, &mut findings);
+        } else if file.path.ends_with("/mutants.toml") {
+            mutant_edits::check(file, tree, &mut findings);
         }
     }
     circles::check(tree, &mut findings);

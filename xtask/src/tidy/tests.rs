@@ -42,6 +42,19 @@ fn long_files_are_rejected() {
 }
 
 #[test]
+fn stale_edits_of_mutants_are_rejected() {
+    let list =
+        "[[mutant]]\nname = \"forgets\"\n[[mutant.edit]]\nfile = \"src/lib.rs\"\nfind = \"one\"\n";
+    let findings = |source: &str| {
+        let source = file("crates/a/src/lib.rs", format!("//! Header.\n{source}"));
+        check(&SourceTree::from_files(vec![source, file("crates/a/mutants.toml", list)]))
+    };
+    assert_eq!(findings("fn one() {}\n"), []);
+    assert_one(&findings("fn two() {}\n"), 1, "0 times");
+    assert_one(&findings("fn one_one() {}\n"), 1, "2 times");
+}
+
+#[test]
 fn leftovers_are_rejected() {
     // The samples are put together at run time, so that this file does not contain them.
     for (head, tail) in [
