@@ -25,6 +25,8 @@ pub(crate) const USAGE: &str = "\
          whole buckets over simulated disks, crashed at every kind of step
   soak copies [--seeds N] [--from SEED]
          the rules of a vbucket's copies over simulated networks, clocks and disks
+  soak histories [--rounds N] [--seed N] [--json] [--server PATH]
+         five nodes in network namespaces and clients of Go: what they see is linearizable
   soak seeds [--seed N] [ARGUMENT OF CARGO TEST]...
          the tests, with another seed for everything that chooses at random";
 
@@ -37,6 +39,7 @@ pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> R
         Some("backup") => backup(root, arguments),
         Some("simulation") => simulation(root, "oribi-engine", arguments),
         Some("copies") => simulation(root, "oribi-replication", arguments),
+        Some("histories") => histories(root, arguments),
         Some("seeds") => seeds(root, arguments),
         Some(other) => bail!("unknown soak {other:?}\n\n{USAGE}"),
         None => bail!("which soak?\n\n{USAGE}"),
@@ -53,13 +56,37 @@ fn against_a_server(
     if !cargo(root).args(build).status().context("cannot run cargo")?.success() {
         bail!("the release build failed");
     }
-    let target = match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => root.join(directory),
-        None => root.join("target"),
-    };
-    let binaries = target.join("release");
+    let binaries = target(root).join("release");
     let mut soak = Command::new(binaries.join(program));
     soak.arg("--server").arg(binaries.join("oribi")).args(arguments);
+    finish(&mut soak)
+}
+
+/// Runs the program of `tests/histories`, after the tests of its checkers.
+fn histories(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    let arguments: Vec<String> = arguments.collect();
+    if !arguments.iter().any(|argument| argument.starts_with("--server")) {
+        let build = ["build", "--release", "-p", "oribi"];
+        if !cargo(root).args(build).status().context("cannot run cargo")?.success() {
+            bail!("the release build failed");
+        }
+    }
+    let (target, module) = (target(root), root.join("tests/histories"));
+    let (program, kept) = (target.join("histories/histories"), target.join("histories"));
+    let go = |words: &[&str]| {
+        let mut command = Command::new("go");
+        command.args(words).current_dir(&module);
+        command
+    };
+    let output = program.to_str().context("the path is no text")?;
+    for words in [&["test", "./..."][..], &["build", "-mod=readonly", "-o", output, "."]] {
+        if !go(words).status().context("cannot run go")?.success() {
+            bail!("go {} failed", words[0]);
+        }
+    }
+    let server = target.join("release/oribi");
+    let mut soak = Command::new(&program);
+    soak.arg("--server").arg(server).arg("--directory").arg(kept).args(arguments);
     finish(&mut soak)
 }
 
@@ -74,6 +101,14 @@ fn simulation(
     test.args(["test", "--release", "-p", package]).args(name);
     let variables = [("--seeds", "ORIBI_SIMULATION_SEEDS"), ("--from", "ORIBI_SIMULATION_FROM")];
     with_numbers(&mut test, &variables, arguments)
+}
+
+/// Directory of what cargo builds.
+fn target(root: &Path) -> std::path::PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => root.join(directory),
+        None => root.join("target"),
+    }
 }
 
 fn backup(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
