@@ -122,7 +122,7 @@ impl ReplicaConsumer {
     fn forget(&mut self, vbid: Vbid, out: &mut Vec<u8>) {
         let Some(mut stream) = self.streams.remove(&vbid) else { return };
         self.ready.remove(&vbid);
-        if matches!(stream.phase(), CopyStreamPhase::Asked | CopyStreamPhase::Streaming) {
+        if stream.is_open_there() {
             close_stream(vbid, out);
         }
         stream.note_waiting();

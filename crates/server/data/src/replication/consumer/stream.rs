@@ -143,6 +143,16 @@ impl CopyStream {
         is_open && opaque != 0 && self.opaque == opaque
     }
 
+    /// True while the active may have a stream that this side would have to close.
+    pub(super) fn is_open_there(&self) -> bool {
+        match self.phase {
+            CopyStreamPhase::Idle | CopyStreamPhase::Ended => false,
+            CopyStreamPhase::Asked | CopyStreamPhase::Streaming => true,
+            // Only a stream that was not accepted has no opaque.
+            CopyStreamPhase::Working => self.opaque != 0,
+        }
+    }
+
     /// True while work that blocks is under way.
     pub(super) fn is_in_work(&self) -> bool {
         self.is_in_work
@@ -252,8 +262,7 @@ impl CopyStream {
     pub(super) fn work_done(&mut self) {
         (self.is_in_work, self.may_acknowledge) = (false, true);
         if self.phase == CopyStreamPhase::Working {
-            // Only a stream that was not accepted has no opaque.
-            let is_open = self.opaque != 0;
+            let is_open = self.is_open_there();
             self.phase = if is_open { CopyStreamPhase::Streaming } else { CopyStreamPhase::Idle };
         }
     }

@@ -97,6 +97,24 @@ fn a_replica_resumes_where_it_was() {
     assert_eq!(sent, 1, "a replica repeats nothing");
 }
 
+/// A record of the cluster may change while a copy notes that it has caught up. The stream of the
+/// earlier copy stayed open then, and the active rejected every other one.
+#[test]
+fn a_copy_that_records_can_follow_anew() {
+    let mut pair = Pair::new();
+    pair.set(1, b"one", b"1");
+    pair.holds_work = true;
+    pair.settle();
+    let copy = std::sync::Arc::clone(pair.replica.bucket.bucket());
+    let standing = copy.vbucket(Vbid(1)).unwrap().copy_standing();
+    assert!(standing.recorded < CopiesEpoch(1), "the work is held");
+    pair.follow_on_the_link(1);
+    pair.holds_work = false;
+    pair.set(1, b"two", b"2");
+    pair.settle();
+    pair.assert_equal();
+}
+
 #[test]
 fn the_active_knows_how_far_a_replica_is() {
     let mut pair = Pair::new();

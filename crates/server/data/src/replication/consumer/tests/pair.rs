@@ -21,6 +21,7 @@ use crate::harness::{ConnectionHarness, HARNESS_START_S, HARNESS_VBUCKETS};
 use crate::replication::consumer::{LinkIdentity, ReplicaConsumer};
 use crate::replication::failure::LinkFailure;
 use crate::replication::followed_copy::FollowedCopy;
+use crate::replication::work::LinkWork;
 
 pub(super) const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
@@ -98,6 +99,8 @@ pub(super) struct Pair {
     pub(super) client: ConnectionHarness,
     pub(super) copies: Vec<Arc<FollowedCopy>>,
     pub(super) now_ms: u64,
+    /// Work on copies does not end while this is true.
+    pub(super) holds_work: bool,
     link: Option<PairLink>,
 }
 
@@ -122,14 +125,29 @@ impl Pair {
             active.bucket.bucket().promote(vbid, CopiesEpoch(1)).unwrap();
             replica.bucket.bucket().become_replica(vbid).unwrap();
         }
+        let (copies, link) = (Vec::new(), None);
         let mut pair =
-            Pair { users, active, replica, client, copies: Vec::new(), now_ms: 1, link: None };
+            Pair { users, active, replica, client, copies, now_ms: 1, holds_work: false, link };
         pair.follow(1);
         pair
     }
 
-    /// Follows in this epoch from now on.
+    /// Follows in this epoch from now on, by a new connection.
     pub(super) fn follow(&mut self, epoch: u64) {
+        self.replace_copies(epoch);
+        self.link = None;
+    }
+
+    /// The same by the connection that exists.
+    pub(super) fn follow_on_the_link(&mut self, epoch: u64) {
+        self.replace_copies(epoch);
+        let link = self.link.as_mut().unwrap();
+        for copy in &self.copies {
+            link.consumer.follow(Arc::clone(copy), &mut link.to_server);
+        }
+    }
+
+    fn replace_copies(&mut self, epoch: u64) {
         self.copies.iter().for_each(|copy| copy.stop());
         let source = ReplicaSource {
             node: "one".to_owned(),
@@ -141,7 +159,6 @@ impl Pair {
         let copy =
             |vbid| Arc::new(FollowedCopy::new(self.replica.bucket.clone(), vbid, source.clone()));
         self.copies = vbids().map(copy).collect();
-        self.link = None;
     }
 
     /// The replica's process ends, and another begins with what the disk has.
@@ -239,6 +256,9 @@ impl Pair {
         moved |= taken > 0;
         link.consumer.turn(now, now_ms, &mut link.to_server)?;
         while let Some(work) = link.consumer.take_work() {
+            if self.holds_work && matches!(work, LinkWork::Copy { .. }) {
+                continue;
+            }
             let result = work.run();
             link.consumer.work_done(result, &mut link.to_server)?;
             moved = true;
