@@ -8,6 +8,8 @@
 //! seqno on it has every deletion. The vbucket in memory learns of it afterwards. A stream that
 //! opens in between finds it in its scan's moment.
 //!
+//! The same pass removes prepares that are completed; the store is asked to compact after it.
+//!
 //! After an error the pass continues with the next vbucket, and the next pass comes soon. A bucket
 //! in memory keeps its tombstones in the tables, and only those with attributes. Driven by its own
 //! thread, because a step reads a vbucket's keys from disk; and by tests.
@@ -37,6 +39,8 @@ struct Passes {
     begun: Option<Timestamp>,
     /// A vbucket of it failed, so the next one comes soon.
     has_failed: bool,
+    /// Completed prepares that the pass has removed from the store.
+    prepares: u64,
 }
 
 /// The tombstone purge of one bucket.
@@ -100,10 +104,24 @@ impl TombstonePurger {
         passes.next = more.then_some(next + 1);
         debug_assert!(passes.next.is_none_or(|after| after > next), "a pass goes forward");
         let mut purged = Ok(None);
-        if vbucket.is_owned() && !vbucket.is_replica() && vbucket.may_have_tombstones() {
+        if core.config().storage == Storage::Persistent {
+            // Replicas store prepares as well.
+            match core.store().forget_prepares(vbucket.id()) {
+                Ok(forgotten) => passes.prepares += forgotten,
+                Err(error) => purged = Err(error),
+            }
+        }
+        if purged.is_ok()
+            && vbucket.is_owned()
+            && !vbucket.is_replica()
+            && vbucket.may_have_tombstones()
+        {
             let purge_before = now.unix_s().saturating_sub(age_s);
             let purge = || purge_vbucket(core, vbucket, purge_before, now);
             purged = core.tasks().run(Task::TombstonePurge, clock, purge);
+        }
+        if !more && std::mem::take(&mut passes.prepares) > 0 {
+            core.store().request_compaction();
         }
         if let Err(error) = &purged {
             passes.has_failed = true;

@@ -177,6 +177,11 @@ impl<S: KvStore> StoreMaintenance for FaultStore<S> {
         }
     }
 
+    fn forget_prepares(&self, vbid: Vbid) -> Result<u64, StoreError> {
+        self.plan.check_other_write("forget_prepares")?;
+        self.inner.forget_prepares(vbid)
+    }
+
     fn stats(&self) -> StoreStats {
         let (inner, failed) = (self.inner.stats(), self.failed.stats());
         StoreStats {

@@ -126,6 +126,11 @@ macro_rules! forward_method {
             self.$inner.compact(vbid, purge_before)
         }
     };
+    (forget_prepares, $inner:tt) => {
+        fn forget_prepares(&self, vbid: $crate::forward::Vbid) -> Result<u64, $crate::StoreError> {
+            self.$inner.forget_prepares(vbid)
+        }
+    };
     (request_compaction, $inner:tt) => {
         fn request_compaction(&self) {
             self.$inner.request_compaction();

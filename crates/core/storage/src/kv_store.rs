@@ -206,6 +206,12 @@ pub trait StoreMaintenance: Send + Sync {
     /// vbucket's state is durable before the first tombstone is gone, and no commit takes it back.
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError>;
 
+    /// Removes prepares that are completed according to the vbucket's stored state, so that their
+    /// space can come back. Returns how many. A restart may bring some back, until the next call.
+    fn forget_prepares(&self, _vbid: Vbid) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
     /// Requests that the store gives the space of superseded records back now, although there is
     /// less of it than the store would wait for. The store compacts in the background.
     fn request_compaction(&self) {}

@@ -432,6 +432,10 @@ impl StoreMaintenance for LogStore {
         self.counters.compact(self.log_of(vbid).purge_tombstones(vbid, purge_before))
     }
 
+    fn forget_prepares(&self, vbid: Vbid) -> Result<u64, StoreError> {
+        self.log_of(vbid).forget_prepares(vbid)
+    }
+
     fn request_compaction(&self) {
         self.shards.iter().for_each(Shard::request_compaction);
     }

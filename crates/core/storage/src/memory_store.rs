@@ -267,6 +267,18 @@ impl StoreMaintenance for MemoryStore {
         self.counters.compact(Ok(highest))
     }
 
+    fn forget_prepares(&self, vbid: Vbid) -> Result<u64, StoreError> {
+        let mut data = self.medium.data.lock();
+        let Some(vbucket) = data.vbuckets.get_mut(&vbid) else { return Ok(0) };
+        let completed = vbucket.state.as_ref().map_or(Seqno(0), |it| it.high_completed_seqno);
+        let before = vbucket.records.len();
+        Arc::make_mut(vbucket).retain(|record| {
+            let is_prepare = record.key.collection == CollectionId::PREPARES && !record.deleted;
+            !is_prepare || record.seqno > completed
+        });
+        Ok((before - vbucket.records.len()) as u64)
+    }
+
     fn stats(&self) -> StoreStats {
         let data = self.medium.data.lock();
         let records = data.vbuckets.values().flat_map(|vbucket| vbucket.records.values());

@@ -187,7 +187,7 @@ impl KvStore for InterruptedStore {
 }
 
 impl StoreMaintenance for InterruptedStore {
-    forward!(0: purge_collection, drop_vbucket, compact, stats);
+    forward!(0: purge_collection, drop_vbucket, compact, forget_prepares, stats);
 }
 
 /// A scan by seqno with a point after each record.

@@ -156,7 +156,7 @@ impl KvStore for BuggyStore {
 }
 
 impl StoreMaintenance for BuggyStore {
-    forward!(inner: stats);
+    forward!(inner: forget_prepares, stats);
 
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
         match self.bug {

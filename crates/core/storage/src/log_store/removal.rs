@@ -175,6 +175,45 @@ impl Log {
         Ok(highest)
     }
 
+    /// Takes completed prepares out of the index, so that compaction does not move them. Nothing is
+    /// written: an opening finds those again whose segments are still there. That is no harm, for
+    /// whatever is completed stays so.
+    pub(super) fn forget_prepares(&self, vbid: Vbid) -> Result<u64, StoreError> {
+        let _none_moves = self.moves.read();
+        let table = (vbid, CollectionId::PREPARES);
+        let (completed, mut prepares) = {
+            let catalog = self.catalog.read();
+            let completed = catalog.states.get(&vbid).map(|state| state.high_completed_seqno);
+            let Some(completed) = completed.filter(|completed| *completed > Seqno(0)) else {
+                return Ok(0);
+            };
+            let entries = catalog.tables.get(&table).into_iter().flat_map(|table| table.iter());
+            let entries = entries.filter(|entry| entry.mark() == Mark::Document);
+            let of_segment = |entry: Entry| (entry, catalog.segment(entry.place().slot).clone());
+            (completed, entries.map(of_segment).collect::<Vec<(Entry, Segment)>>())
+        };
+        prepares.sort_by_key(|(entry, segment)| (segment.id, entry.place().offset()));
+        let mut buffer = Vec::new();
+        let mut done = Vec::new();
+        for (entry, segment) in prepares {
+            let mut reserve = |_| ControlFlow::Continue(());
+            let offset = entry.place().offset();
+            let stored = read_record(&segment, offset, &mut buffer, &mut reserve)?;
+            if stored.is_some_and(|stored| stored.record.seqno <= completed) {
+                done.push(entry);
+            }
+        }
+        let mut catalog = self.catalog.write();
+        let before = catalog.entries().0;
+        for entry in &done {
+            // One that a commit has replaced since is not found.
+            catalog.remove_at(table, entry.fingerprint(), entry.place());
+        }
+        let forgotten = before - catalog.entries().0;
+        debug_assert!(forgotten <= done.len() as u64, "only completed prepares are forgotten");
+        Ok(forgotten)
+    }
+
     /// Tombstones of the vbucket that are shown and were deleted before `purge_before`.
     fn old_tombstones(&self, vbid: Vbid, purge_before: u32) -> Result<Vec<Candidate>, StoreError> {
         let mut tombstones: Vec<(TableKey, Entry, Segment)> = Vec::new();

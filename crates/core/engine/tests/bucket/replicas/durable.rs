@@ -10,7 +10,7 @@ use oribi_engine::{
     AppliedMutation, Bucket, GetOutcome, ListError, ListRequest, MutationOutcome,
     OperationRejection, PersistOutcome, PersistenceSink, WriteQuorum, WriteVisibility,
 };
-use oribi_storage::{MemoryMedium, MemoryStore};
+use oribi_storage::{MemoryMedium, MemoryStore, StoreMaintenance as _};
 use oribi_types::{Cas, CollectionId, CopiesEpoch, CopyId, DocKey, DurabilityLevel, Seqno};
 use parking_lot::Mutex;
 
@@ -333,6 +333,37 @@ fn stored_prepares_are_open_after_a_restart() {
         (second.value("a").as_deref(), second.vbucket().stats().pending_writes),
         (Some("1"), 0)
     );
+}
+
+// The store kept the document of a durable write twice, until the next durable write of its key.
+#[test]
+fn a_completed_prepare_leaves_the_store() {
+    let (active, second, _third) = trio();
+    let mut link = feed(&active, &second);
+    let value = "v".repeat(1000);
+    active.write("a", &value, PERSIST);
+    let bytes = |node: &Node| MemoryStore::on(Arc::clone(&node.disk)).stats().disk_bytes;
+    let purge = |node: &Node| {
+        node.bucket.compact();
+        while node.bucket.purge_tombstones_step(&|| NOW).expect("the store is sound").more {}
+    };
+    for node in [&active, &second] {
+        if !node.vbucket().is_replica() {
+            link.run(&active.bucket, &second.bucket);
+        }
+        node.flush();
+        purge(node);
+        assert!((1000..1900).contains(&bytes(node)), "the prepare is open: {}", bytes(node));
+    }
+    second.acknowledge(&active, EPOCH);
+    link.run(&active.bucket, &second.bucket);
+    for node in [&active, &second] {
+        node.flush();
+        assert!(bytes(node) > 2000, "prepare and document: {}", bytes(node));
+        purge(node);
+        assert!((1000..1900).contains(&bytes(node)), "the document: {}", bytes(node));
+        assert_eq!(node.value("a").as_deref(), Some(&value[..]));
+    }
 }
 
 // A completed prepare in the store was taken for an open one.

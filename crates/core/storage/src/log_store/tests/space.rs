@@ -5,8 +5,9 @@ use super::super::planted::Bug;
 use super::super::sim_files::SimDirectory;
 use super::super::{CompactionStep, LogOptions, LogStore};
 use crate::conformance::fixture::{OwnedFields, batch, state};
-use crate::{KvStore, SeededRandom, StoreMaintenance};
-use oribi_types::Vbid;
+use crate::{KvStore, SeededRandom, StoreMaintenance, VbucketState};
+use oribi_types::{CollectionId, Seqno, Vbid};
+use std::ops::ControlFlow;
 
 /// Keys of which most are overwritten again and again, and of which hardly any is.
 const KEYS: u64 = 600;
@@ -98,6 +99,48 @@ fn compaction_leaves_the_last_space_to_commits() {
         matches!(step, CompactionStep::Moved { .. } | CompactionStep::Removed { .. }),
         "{step:?}"
     );
+}
+
+// A prepare stayed in the log until the next durable write of its key.
+#[test]
+fn space_of_completed_prepares_comes_back() {
+    let files = SimDirectory::new(3);
+    let options = LogOptions { segment_bytes: 4096, garbage_percent: 99, ..LogOptions::default() };
+    let store = LogStore::open_simulated(&files, false, &options, Bug::None).expect("opened");
+    let prepares = CollectionId::PREPARES.0;
+    let up_to = |completed| VbucketState { high_completed_seqno: Seqno(completed), ..state(100) };
+    for seqno in 1..=100 {
+        let key = format!("key-{seqno}");
+        let prepare =
+            OwnedFields::document(seqno, key.as_bytes(), &[7; 500]).in_collection(prepares);
+        store.commit(&[batch(Vbid(0), &[prepare], up_to(0))]).expect("committed");
+    }
+    let shrink = || {
+        store.request_compaction();
+        while store.compaction_step().expect("a step") != CompactionStep::Idle {}
+        store.sizes()
+    };
+    assert_eq!(store.forget_prepares(Vbid(0)).expect("read"), 0, "all of them are open");
+    let before = shrink();
+    assert_eq!(before.keys, 100);
+    let abort = OwnedFields::tombstone(90, b"key-90", 5).in_collection(prepares);
+    store.commit(&[batch(Vbid(0), &[abort], up_to(95))]).expect("committed");
+    assert_eq!(store.forget_prepares(Vbid(0)).expect("read"), 94);
+    assert_eq!(store.forget_prepares(Vbid(0)).expect("read"), 0);
+    let after = shrink();
+    assert!(after.log_bytes * 5 < before.log_bytes, "{before:?} {after:?}");
+    assert_eq!(after.keys, 6, "five open ones and the abort");
+    drop(store);
+    let store = LogStore::open_simulated(&files, true, &options, Bug::None).expect("opened");
+    let mut open = Vec::new();
+    let found = crate::load_all(&store, &mut |_, record| {
+        open.push(record.seqno.0);
+        ControlFlow::Continue(())
+    });
+    found.expect("it loads");
+    open.retain(|seqno| *seqno > 95);
+    open.sort_unstable();
+    assert_eq!(open, [96, 97, 98, 99, 100], "open prepares stay");
 }
 
 /// Far below the limit of garbage nothing is compacted by itself; once a client asks, the log ends
