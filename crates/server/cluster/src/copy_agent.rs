@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use crate::agent::{Agent, ClusterView};
 use crate::agreement::{AgreementError, AgreementRecord, RecordChange, RecordComparison};
 use crate::buckets::SharedBucket;
-use crate::copies::progress::NamedCopy;
+use crate::copies::progress::{NamedCopy, patience_ns};
 use crate::copies::record::{FailoverRequest, NodeReport, RecordStep};
 use crate::copies::role::{KeyHolder, RoleAction, RoleInput, actions};
 use crate::copies::tasks::ServePermits;
@@ -80,7 +80,7 @@ impl Agent {
             self.agreement.transact(&[leads, unchanged], &put, self.limit()).await?;
             return Ok(());
         }
-        let (now_ns, patience_ns) = (self.lease.now_ns(), self.settings.lease_s * NS_PER_S);
+        let (now_ns, patience_ns) = (self.lease.now_ns(), patience_ns(self.settings.lease_s));
         self.copies.waits.begin(&view.copies, now_ns, patience_ns);
         let steps = repair::steps(&self.keys, view, &mut self.copies.waits);
         self.commit(&leads, &steps).await?;
@@ -288,7 +288,7 @@ impl Agent {
         self.copies.revision_seen = seen.max(revision);
     }
 
-    /// The copies that have not followed the active copies of this node for a lease.
+    /// The copies that have not followed the active copies of this node for the patience.
     fn unfollowed(
         &mut self,
         view: &ClusterView,
@@ -316,7 +316,7 @@ impl Agent {
                 named.push((copy, one.report.complete_end, end));
             }
         }
-        let (now_ns, patience_ns) = (self.lease.now_ns(), self.settings.lease_s * NS_PER_S);
+        let (now_ns, patience_ns) = (self.lease.now_ns(), patience_ns(self.settings.lease_s));
         let progress = self.copies.progress.entry(uuid.to_owned()).or_default();
         progress.look(named, now_ns, patience_ns)
     }

@@ -10,6 +10,20 @@ use std::collections::BTreeMap;
 use oribi_replication::copies::{CopiesEpoch, CopyId};
 use oribi_types::{Seqno, Vbid};
 
+/// Seconds between two acknowledgements of a copy that gets changes all the time.
+const ACKNOWLEDGED_EVERY_S: u64 = 1;
+/// Acknowledgements that a copy may miss, while its disk or its node is busy.
+const MISSED_MAX: u64 = 5;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// How long a copy may not follow: a lease, and longer than a few acknowledgements of one that
+/// does.
+pub(crate) fn patience_ns(lease_s: u64) -> u64 {
+    let patience_s = lease_s.max(MISSED_MAX * ACKNOWLEDGED_EVERY_S);
+    debug_assert!(patience_s >= lease_s, "a copy is not given up before its node");
+    patience_s.saturating_mul(NS_PER_S)
+}
+
 /// A copy that the record of a vbucket names, at one look at all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NamedCopy {
@@ -62,6 +76,14 @@ mod tests {
     use super::*;
 
     const PATIENCE: u64 = 100;
+
+    // A copy that acknowledged each second was left out after two, with the shortest lease.
+    #[test]
+    fn a_short_lease_does_not_give_up_copies_that_follow() {
+        for (lease_s, expected_s) in [(1, 5), (2, 5), (5, 5), (10, 10)] {
+            assert_eq!(patience_ns(lease_s), expected_s * NS_PER_S, "lease of {lease_s} s");
+        }
+    }
 
     fn named(is_member: bool) -> NamedCopy {
         let copy = CopyId { node: 7, copy: 1 };

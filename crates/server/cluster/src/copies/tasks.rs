@@ -118,6 +118,10 @@ impl CopyTasks {
     pub(crate) fn keep_only(&mut self, uuids: &BTreeSet<&str>) {
         self.progress.retain(|uuid, _| uuids.contains(uuid.as_str()));
         self.reported.retain(|uuid, _| uuids.contains(uuid.as_str()));
+        // Work under way has the permits of its bucket, and they can be withdrawn until it ends.
+        let running = &self.running;
+        let is_kept = |uuid: &String| uuids.contains(uuid.as_str()) || running.contains_key(uuid);
+        self.permits.retain(|uuid, _| is_kept(uuid));
         assert!(self.progress.len() <= uuids.len(), "one for each bucket");
     }
 
@@ -160,9 +164,23 @@ mod tests {
         for uuid in ["a", "b"] {
             tasks.progress.insert(uuid.to_owned(), CopyProgress::default());
             tasks.reported.insert(uuid.to_owned(), (1, Vec::new()));
+            tasks.permits(uuid);
         }
         tasks.keep_only(&BTreeSet::from(["b", "c"]));
         assert_eq!(tasks.progress.keys().collect::<Vec<_>>(), ["b"]);
         assert_eq!(tasks.reported.keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(tasks.permits.keys().collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[tokio::test]
+    async fn permits_of_work_under_way_can_be_withdrawn() {
+        let mut tasks = CopyTasks::default();
+        let (uuid, vbid, epoch) = ("a", Vbid(3), CopiesEpoch(2));
+        let of_work = tasks.permits(uuid);
+        of_work.grant(vbid, epoch);
+        tasks.running.insert(uuid.to_owned(), tokio::spawn(async {}));
+        tasks.keep_only(&BTreeSet::new());
+        tasks.permits(uuid).withdraw(vbid);
+        of_work.start(vbid, epoch, || panic!("it was withdrawn"));
     }
 }

@@ -13,6 +13,8 @@ pub(crate) enum LinkFailure {
     Closed,
     #[error("the node did not answer within {0} s")]
     Silent(u64),
+    #[error("the node did not read {0} bytes")]
+    Unread(usize),
     #[error("the node refused the cluster's secret; all nodes need the same cluster_secret_file")]
     Secret,
     #[error("the node does not know the cluster's secret, or is no node of this cluster")]

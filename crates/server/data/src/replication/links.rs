@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use oribi_cluster::buckets::SharedBucket;
 use oribi_types::Vbid;
@@ -29,6 +30,8 @@ pub struct ReplicationLinks {
     identity: OnceLock<(String, Arc<[u8]>)>,
     workers: OnceLock<Vec<Arc<dyn LinkWorker>>>,
     thread: Mutex<Option<LinkThread>>,
+    /// The thread that resolves names: a name server that is silent delays no copy.
+    resolver: Mutex<Option<LinkThread>>,
 }
 
 /// A worker that drives links. Its mailbox implements this.
@@ -37,9 +40,9 @@ pub(crate) trait LinkWorker: Send + Sync {
     fn post_link(&self, message: LinkMessage);
 }
 
-/// The thread that does what blocks, and its queue.
+/// A thread that does what blocks, and its queue.
 struct LinkThread {
-    work: Sender<LinkSubmission>,
+    work: Sender<(LinkSubmission, Instant)>,
     thread: JoinHandle<()>,
 }
 
@@ -49,6 +52,9 @@ pub(crate) struct LinkSubmission {
     pub(crate) link: LinkId,
     pub(crate) reply_to: Arc<dyn LinkWorker>,
 }
+
+/// A name that was asked for this long ago is not resolved: its link asks again by then.
+const RESOLVE_PATIENCE: Duration = Duration::from_secs(5);
 
 impl CopyLinks for ReplicationLinks {
     fn follow(&self, bucket: Arc<dyn SharedBucket>, vbid: Vbid, source: ReplicaSource) {
@@ -149,10 +155,13 @@ impl ReplicationLinks {
 
     /// Runs work on the thread for it, which starts with the first.
     pub(crate) fn submit(&self, submission: LinkSubmission) {
-        let mut thread = self.thread.lock();
+        let (mut thread, name) = match submission.work {
+            LinkWork::Resolve { .. } => (self.resolver.lock(), "oribi-resolver"),
+            _ => (self.thread.lock(), "oribi-replication"),
+        };
         if thread.is_none() {
             let (work, submissions) = channel();
-            let started = oribi_supervisor::spawn("oribi-replication", move || serve(&submissions));
+            let started = oribi_supervisor::spawn(name, move || serve(&submissions));
             match started {
                 Ok(started) => *thread = Some(LinkThread { work, thread: started }),
                 // The link misses its answer, and begins anew.
@@ -164,22 +173,27 @@ impl ReplicationLinks {
         }
         if let Some(thread) = &*thread {
             // The thread ends after the workers.
-            let _ = thread.work.send(submission);
+            let _ = thread.work.send((submission, Instant::now()));
         }
     }
 
-    /// Ends the thread. The workers have ended.
+    /// Ends the threads. The workers have ended.
     pub(crate) fn shut_down(&self) {
-        let Some(LinkThread { work, thread }) = self.thread.lock().take() else { return };
-        drop(work);
-        if thread.join().is_err() {
-            tracing::error!("the thread of replication links panicked");
+        for thread in [&self.thread, &self.resolver] {
+            let Some(LinkThread { work, thread }) = thread.lock().take() else { continue };
+            drop(work);
+            if thread.join().is_err() {
+                tracing::error!("a thread of replication links panicked");
+            }
         }
     }
 }
 
-fn serve(submissions: &Receiver<LinkSubmission>) {
-    while let Ok(LinkSubmission { work, link, reply_to }) = submissions.recv() {
+fn serve(submissions: &Receiver<(LinkSubmission, Instant)>) {
+    while let Ok((LinkSubmission { work, link, reply_to }, since)) = submissions.recv() {
+        if matches!(work, LinkWork::Resolve { .. }) && since.elapsed() >= RESOLVE_PATIENCE {
+            continue;
+        }
         let result = work.run();
         reply_to.post_link(LinkMessage::WorkDone { link, result });
     }

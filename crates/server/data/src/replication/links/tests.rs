@@ -1,15 +1,21 @@
 //! What begins and ends a copy's following.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use oribi_engine::BucketConfig;
 use oribi_storage::MemoryStore;
 use oribi_types::{CopiesEpoch, CopyId, Seqno, Vbid};
+use parking_lot::Mutex;
 
-use super::ReplicationLinks;
+use super::{LinkSubmission, LinkWorker, ReplicationLinks};
 use crate::buckets::{BucketHandle, Buckets};
 use crate::buckets::{CopyLinks as _, ReplicaSource};
 use crate::replication::ReplicaPhase;
+use crate::replication::followed_copy::FollowedCopy;
+use crate::replication::message::{LinkId, LinkMessage};
+use crate::replication::work::{CopyWork, LinkWork};
 
 fn bucket() -> Arc<BucketHandle> {
     let store = Arc::new(MemoryStore::new());
@@ -56,4 +62,38 @@ fn no_change_enters_a_copy_after_stop() {
     links.stop_bucket(&uuid);
     assert!(copies.iter().all(|copy| copy.enter().is_none()));
     assert!(links.status(&uuid).is_empty());
+}
+
+/// A worker that takes the results of work.
+struct Results(Mutex<Sender<LinkMessage>>);
+
+impl LinkWorker for Results {
+    fn post_link(&self, message: LinkMessage) {
+        self.0.lock().send(message).expect("the test waits");
+    }
+}
+
+// A name server that was silent delayed the copies of all nodes.
+#[test]
+fn names_and_copies_do_not_wait_for_each_other() {
+    let (links, bucket) = (ReplicationLinks::default(), bucket());
+    let (sender, results) = channel();
+    let worker: Arc<dyn LinkWorker> = Arc::new(Results(Mutex::new(sender)));
+    let submit = |attempt, work| {
+        let (link, reply_to) = (LinkId { slot: 1, attempt }, Arc::clone(&worker));
+        links.submit(LinkSubmission { work, link, reply_to });
+    };
+    let copy = Arc::new(FollowedCopy::new(bucket, Vbid(3), source(1)));
+    let held = copy.enter().expect("it follows");
+    submit(1, LinkWork::Copy { copy: Arc::clone(&copy), work: CopyWork::FollowEvents(vec![]) });
+    submit(2, LinkWork::Resolve { host: "127.0.0.1".to_owned(), port: 1 });
+    let attempt = |message| match message {
+        LinkMessage::WorkDone { link, .. } => link.attempt,
+        _ => panic!("only results of work come"),
+    };
+    let limit = Duration::from_secs(20);
+    assert_eq!(attempt(results.recv_timeout(limit).expect("the name is resolved")), 2);
+    drop(held);
+    assert_eq!(attempt(results.recv_timeout(limit).expect("the copy is free")), 1);
+    links.shut_down();
 }

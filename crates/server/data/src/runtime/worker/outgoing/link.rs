@@ -4,6 +4,8 @@
 //! memory of a link is counted as that of connections, and a large message is reserved before it is
 //! received; until then the link does not read.
 
+mod output;
+
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::replication::links::{LinkSubmission, LinkWorker as _};
 use crate::replication::message::{LinkId, LinkMessage};
 use crate::replication::work::{LinkWork, LinkWorkResult};
 use crate::runtime::mailbox::Mailbox;
+use output::LinkOutput;
 
 /// Tokens of links begin here; those of connections are below.
 pub(in crate::runtime::worker) const LINK_TOKENS: usize = usize::MAX / 2;
@@ -100,8 +103,7 @@ struct OpenLink {
     readable: bool,
     writable: bool,
     reader: ReadBuffer,
-    out: Vec<u8>,
-    sent: usize,
+    out: LinkOutput,
     consumer: ReplicaConsumer,
     /// Memory for the large message that is being received.
     reservation: Option<Reservation>,
@@ -164,7 +166,7 @@ impl OutgoingLink {
             return;
         }
         if let LinkState::Open(open) = &mut self.state {
-            open.consumer.follow(Arc::clone(&copy), &mut open.out);
+            open.consumer.follow(Arc::clone(&copy), open.out.tail());
         }
         self.copies.push(copy);
         debug_assert!(
@@ -215,7 +217,7 @@ impl OutgoingLink {
         if std::mem::take(&mut self.has_stopped) || is_down {
             self.copies.retain(|copy| !copy.is_stopped());
             if let LinkState::Open(open) = &mut self.state {
-                open.consumer.drop_stopped(&mut open.out);
+                open.consumer.drop_stopped(open.out.tail());
             }
         }
         if self.copies.is_empty() || self.identity.bucket.is_deleted() {
@@ -317,10 +319,10 @@ impl OutgoingLink {
         };
         // Changes go out in large pieces; requests and acknowledgements are not to wait.
         let _ = stream.set_nodelay(true);
-        let mut out = Vec::new();
-        let mut consumer = ReplicaConsumer::begin(self.identity.clone(), &mut out);
+        let mut out = LinkOutput::default();
+        let mut consumer = ReplicaConsumer::begin(self.identity.clone(), out.tail());
         for copy in &self.copies {
-            consumer.follow(Arc::clone(copy), &mut out);
+            consumer.follow(Arc::clone(copy), out.tail());
         }
         self.state = LinkState::Open(Box::new(OpenLink {
             stream,
@@ -328,7 +330,6 @@ impl OutgoingLink {
             writable: true,
             reader: ReadBuffer::new(),
             out,
-            sent: 0,
             consumer,
             reservation: None,
             waits_for_memory: false,
@@ -348,10 +349,10 @@ impl OutgoingLink {
     ) -> Result<bool, LinkFailure> {
         let LinkState::Open(open) = &mut self.state else { return Ok(false) };
         for result in self.results.drain(..) {
-            open.consumer.work_done(result, &mut open.out)?;
+            open.consumer.work_done(result, open.out.tail())?;
         }
         let mut has_more = open.receive(env)?;
-        open.consumer.turn(env.now, env.now_ms, &mut open.out)?;
+        open.consumer.turn(env.now, env.now_ms, open.out.tail())?;
         let link = LinkId { slot, attempt: self.attempt };
         for (copy, seqno) in open.consumer.take_store_waits() {
             let worker = Arc::clone(mailbox);
@@ -480,7 +481,7 @@ impl OpenLink {
                         reservation.keep(consumed);
                         debug_assert!(consumed <= FRAME_BYTES_MAX, "a frame is within its limit");
                     }
-                    self.consumer.take(&frame, reservation, env.now, &mut self.out)?;
+                    self.consumer.take(&frame, reservation, env.now, self.out.tail())?;
                     self.reader.consume(consumed);
                     if self.reader.is_empty() && self.reader.capacity() > READ_BLOCK_BYTES {
                         self.reader.release();
@@ -509,26 +510,21 @@ impl OpenLink {
     }
 
     fn send(&mut self) -> Result<(), LinkFailure> {
-        while self.writable && self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]) {
+        while self.writable && !self.out.unsent().is_empty() {
+            match self.stream.write(self.out.unsent()) {
                 Ok(0) => return Err(LinkFailure::Closed),
-                Ok(sent) => self.sent += sent,
+                Ok(sent) => self.out.advance(sent),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(LinkFailure::Io(error.to_string())),
             }
         }
-        debug_assert!(self.sent <= self.out.len(), "only written bytes are sent");
-        if self.sent == self.out.len() {
-            self.out.clear();
-            self.sent = 0;
-        }
-        Ok(())
+        self.out.check()
     }
 
     /// Counts the held bytes. Large messages are reserved, and not counted here.
     fn count(&mut self, env: &mut Environment) {
-        let buffers = self.reader.capacity().min(2 * READ_BLOCK_BYTES) + self.out.capacity();
+        let buffers = self.reader.capacity().min(2 * READ_BLOCK_BYTES) + self.out.held_bytes();
         let counted = buffers + self.consumer.held_bytes().min(2 * (1 << 20));
         env.memory.note(self.counted, counted);
         self.counted = counted;
