@@ -47,6 +47,12 @@ impl Context<'_> {
         Context { visibility, ..self }
     }
 
+    /// True when a write without effect may be answered by the current version. Only a prepare
+    /// shows that the copies of a vbucket have a version, so a write that waits for them makes one.
+    pub(super) fn may_keep_current(&self) -> bool {
+        !matches!(self.visibility, WriteVisibility::WhenCommitted(_))
+    }
+
     /// Asked under the table lock: a collection is purged from the table after it has left the
     /// manifest, so a document that is written while the collection is still here is purged as
     /// well.

@@ -235,7 +235,7 @@ impl VBucket {
         mutated(self.update(context, key, Cas(0), |found| match found.live {
             None => Err(MutationOutcome::NotFound),
             // The same expiry again is no mutation, so the current version is the answer.
-            Some(live) if live.expiry() == expiry => {
+            Some(live) if live.expiry() == expiry && context.may_keep_current() => {
                 let (cas, seqno, vb_uuid) = (live.cas(), live.seqno(), self.uuid());
                 Err(MutationOutcome::Done(AppliedMutation { cas, seqno, vb_uuid }))
             }
@@ -254,7 +254,9 @@ impl VBucket {
         let written = self.update(context, key, Cas(0), |found| match found.live {
             None => Err(GetOutcome::Miss),
             // The same expiry again changes nothing, so it is no mutation.
-            Some(live) if live.expiry() == expiry => Err(GetOutcome::Hit(live.clone())),
+            Some(live) if live.expiry() == expiry && context.may_keep_current() => {
+                Err(GetOutcome::Hit(live.clone()))
+            }
             Some(live) => Ok(with_expiry(live, expiry)),
         });
         written.map_or_else(|denied| denied, |(_, item)| GetOutcome::Hit(item))

@@ -270,6 +270,28 @@ fn a_durable_deletion_takes_effect_at_its_commit() {
 }
 
 // A promoted copy showed a prepare, or lost one that its predecessor had committed.
+// A touch that changed nothing was answered as ambiguous: no prepare had its seqno.
+#[test]
+fn a_durable_touch_without_effect_is_committed() {
+    let (active, second, _third) = trio();
+    let mut link = feed(&active, &second);
+    active.write("a", "1", MAJORITY);
+    let mut acknowledged = || {
+        link.run(&active.bucket, &second.bucket);
+        second.acknowledge(&active, EPOCH);
+    };
+    acknowledged();
+    let context = active.bucket.context(NOW).visible(WriteVisibility::WhenCommitted(MAJORITY));
+    let touched = done(active.vbucket().touch(&context, key("a"), 0));
+    let (outcomes, commit) = wait(&active, touched);
+    assert_eq!(commit, None);
+    acknowledged();
+    assert!(matches!(outcomes.0.lock()[..], [(5, PersistOutcome::Committed(_))]));
+    let found = active.vbucket().get_and_touch(&context, key("a"), 0);
+    let GetOutcome::Hit(item) = found else { panic!("{found:?}") };
+    assert!(item.seqno() > touched.seqno, "it waits for its copies too");
+}
+
 #[test]
 fn a_promoted_copy_commits_first_and_answers_then() {
     let (active, second, third) = trio();
