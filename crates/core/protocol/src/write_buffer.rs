@@ -138,6 +138,19 @@ impl<V: PinnedBytes> WriteBuffer<V> {
         self.pinned.push_back(QueuedValue { position, value });
     }
 
+    /// Appends everything of `other`, of which nothing was sent.
+    pub fn append(&mut self, mut other: WriteBuffer<V>) {
+        assert!(other.sent == 0 && other.front_sent == 0, "nothing of it was sent");
+        let begin = self.base + self.bytes.len() as u64;
+        let bytes = self.pending_bytes() + other.pending_bytes();
+        self.bytes.append(&mut other.bytes);
+        self.pinned_bytes += other.pinned_bytes;
+        let moved =
+            |queued: QueuedValue<V>| QueuedValue { position: begin + queued.position, ..queued };
+        self.pinned.extend(other.pinned.into_iter().map(moved));
+        debug_assert_eq!(self.pending_bytes(), bytes, "all of it is appended");
+    }
+
     /// Produces the next piece of a value that is produced while sending. Call it before each
     /// gather.
     ///

@@ -62,6 +62,11 @@ impl Cluster {
 
     /// Creates the bucket on the first node, once all three form a cluster.
     pub(crate) fn create(&self, replicas: usize) {
+        self.create_with(replicas, &[]);
+    }
+
+    /// Creates the bucket with more fields of its form.
+    pub(crate) fn create_with(&self, replicas: usize, more: &[(&str, &str)]) {
         let is_formed = || {
             let services = self.http(0).get("/pools/default/nodeServices").ok()?.json().ok()?;
             (services["nodesExt"].as_array()?.len() == 3).then_some(())
@@ -74,6 +79,7 @@ impl Cluster {
             ("numVBuckets", &vbuckets),
             ("replicaNumber", &replicas),
         ];
+        let form = [&form[..], more].concat();
         let answer = self.http(0).post_form("/pools/default/buckets", &form).unwrap();
         assert_eq!(answer.status, 202, "{}", answer.text());
     }

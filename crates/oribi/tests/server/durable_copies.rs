@@ -182,6 +182,33 @@ fn a_write_without_its_replica_is_never_seen() {
     assert_eq!(found.text(), "old");
 }
 
+// A plain write in a bucket with a minimum durability is one at that level.
+#[test]
+fn a_plain_write_waits_as_its_bucket_demands() {
+    let Some(cluster) = Cluster::start() else { return };
+    cluster.create_with(1, &[("durabilityMinLevel", "majority")]);
+    cluster.wait_for_copies(1);
+    let (key, vbid) = key_of(&cluster, 0, 1);
+    let (mut writer, mut reader) = (connection(&cluster, 0), connection(&cluster, 0));
+    write_first(&cluster, &mut writer, &key, vbid);
+    let plain = writer.call(&Request::set(&key, "plain").vbucket(vbid)).unwrap();
+    assert_eq!(plain.status(), Status::Success);
+    cluster.nodes[1].pause().unwrap();
+    let sent = writer.send(&Request::set(&key, "new").vbucket(vbid)).unwrap();
+    let other = Request::set(&key, "other").vbucket(vbid).cas(Cas(1));
+    cluster.wait("another write is refused", || {
+        let refused = reader.call(&other).unwrap().status();
+        (refused == Status::SyncWriteInProgress).then_some(())
+    });
+    assert_eq!(value(&mut reader, &key, vbid), "plain");
+    cluster.nodes[1].resume().unwrap();
+    let answer = writer.receive().unwrap();
+    // The node may have been given up in between: then the write is ambiguous, never lost silently.
+    assert_eq!(answer.opaque, sent);
+    assert!(matches!(answer.status(), Status::Success | Status::SyncWriteAmbiguous));
+    cluster.wait_for_copies(1);
+}
+
 #[test]
 fn one_of_two_replicas_may_pause() {
     let Some(cluster) = Cluster::start() else { return };

@@ -226,17 +226,16 @@ pub(crate) fn check_replicas_stay(
     }
 }
 
-/// The minimum durability in a form. Replicas acknowledge no writes yet, so a bucket that
-/// `has_replicas` has none.
-pub(crate) fn durability_min(
+/// The minimum durability in a form, if a bucket with this storage can have it.
+fn durability_min(
     form: &FormFields,
-    has_replicas: bool,
+    is_in_memory: bool,
 ) -> Result<Option<DurabilityMin>, HttpRejection> {
     let Some(name) = form.get("durabilityMinLevel") else { return Ok(None) };
     match DurabilityMin::named(name) {
-        Some(level) if has_replicas && level != DurabilityMin::None => {
-            let message = "A bucket with replicas has none: replicas acknowledge no writes yet";
-            Err(field_error("durabilityMinLevel", message).into())
+        Some(level) if !level.is_possible(is_in_memory) => {
+            let message = format!("A bucket in memory cannot have {name}");
+            Err(field_error("durabilityMinLevel", &message).into())
         }
         Some(level) => Ok(Some(level)),
         None => {
@@ -363,8 +362,7 @@ fn new_bucket(
             field_error("conflictResolutionType", &format!("conflictResolutionType can be {names}"))
         })?;
     }
-    let has_replicas = options.replicas.is_some_and(|replicas| replicas > 0);
-    if let Some(level) = durability_min(form, has_replicas)? {
+    if let Some(level) = durability_min(form, options.storage == BucketStorage::Memory)? {
         options.durability_min = level;
     }
     options.max_ttl_s = max_ttl_s(form)?.unwrap_or(0);

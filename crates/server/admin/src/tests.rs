@@ -243,7 +243,7 @@ fn a_bucket_is_changed_while_it_is_open() {
         ("compressionMode=always", "compressionMode"),
         ("memoryTier=tape", "memoryTier"),
         ("ramQuotaMB=120&flushEnabled=maybe", "flushEnabled"),
-        ("durabilityMinLevel=persistToMajority", "durabilityMinLevel"),
+        ("durabilityMinLevel=persist", "durabilityMinLevel"),
     ] {
         let refused = fixture.post(path, form);
         assert_eq!(refused.status, 400, "{form}: {}", refused.body);
@@ -358,7 +358,11 @@ fn buckets_are_created_and_deleted() {
         ("name=x&ramQuota=-1", "ramQuota"),
         ("name=x&ramQuotaMB=lots", "ramQuotaMB"),
         ("name=x&bucketType=memcached", "bucketType"),
-        ("name=x&durabilityMinLevel=persistToMajority", "durabilityMinLevel"),
+        ("name=x&durabilityMinLevel=persist", "durabilityMinLevel"),
+        (
+            "name=x&bucketType=ephemeral&durabilityMinLevel=majorityAndPersistActive",
+            "durabilityMinLevel",
+        ),
         ("name=x&maxTTL=-1", "maxTTL"),
         ("name=x&maxTTL=2147483648", "maxTTL"),
         ("name=x&ramQuotaMB=10", "ramQuota"),

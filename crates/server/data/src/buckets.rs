@@ -19,6 +19,7 @@ mod copies;
 mod copy_links;
 pub mod dcp_registry;
 mod durability;
+mod durable_wait;
 mod error;
 mod file;
 mod handle;
@@ -52,7 +53,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::diagnostics::counters::OperationTotals;
 use crate::diagnostics::counters::bucket::BucketOperations;
 
-use durability::{DurabilityMinCell, DurableMajority};
+use durability::{DurableMajority, RequestGate};
 use file::{BUCKET_FILE, BucketFile, MIB};
 pub(crate) use handle::CLEAN_SHUTDOWN_FILE;
 use uuid::{is_uuid, new_uuid, random_u64};
@@ -63,6 +64,8 @@ pub use copies::BucketCopies;
 use copies::{CopyNumbers, LinksCell};
 pub use copy_links::{CopyLinks, ReplicaSource};
 pub use durability::{DURABILITY_MIN_NAMES, DurabilityMin};
+pub(crate) use durable_wait::PrepareGuard;
+pub use durable_wait::{DURABLE_WAIT, DurableWait};
 pub use error::BucketError;
 use error::io_error;
 pub(crate) use file::storage_in;
@@ -491,7 +494,7 @@ impl Buckets {
         handle.bucket.set_compression_mode(compression);
         handle.bucket.set_memory_tier(memory_tier);
         handle.set_conflict_resolution(conflict_resolution);
-        handle.durability_min.set(durability_min);
+        handle.gate.set_durability_min(durability_min);
         handle.bucket.set_max_ttl_s(max_ttl_s);
         handle.has_own_flush_interval.store(has_own_flush_interval, Ordering::Relaxed);
         Ok(handle)
@@ -538,13 +541,12 @@ impl Buckets {
             bucket,
             storage,
             threads: Mutex::new(threads),
-            is_deleted: AtomicBool::new(false),
+            gate: RequestGate::default(),
             fetches_fail: AtomicBool::new(false),
             operations: BucketOperations::default(),
             range_scans: Default::default(),
             producers,
             conflict_resolution: OnceLock::new(),
-            durability_min: DurabilityMinCell::default(),
             durable_majority: DurableMajority::default(),
             has_own_flush_interval: AtomicBool::new(false),
             emptied_ns: AtomicU64::new(0),

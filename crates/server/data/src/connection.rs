@@ -12,6 +12,7 @@ pub(crate) mod deferred;
 pub(crate) mod features;
 pub(crate) mod fetches;
 pub mod file_limit;
+pub(crate) mod held_answer;
 pub(crate) mod latency_clock;
 pub mod memory;
 pub(crate) mod negotiation;

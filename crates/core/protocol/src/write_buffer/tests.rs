@@ -10,7 +10,12 @@ use super::{BrokenValue, PinnedBytes, SLICES_MAX, WriteBuffer};
 enum Step {
     Copy(Vec<u8>),
     Pin(Vec<u8>),
-    Send { slices: usize, percent: usize },
+    /// Another buffer, with bytes on both sides of a pinned value.
+    Append(Vec<u8>),
+    Send {
+        slices: usize,
+        percent: usize,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -18,6 +23,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         text().prop_map(Step::Copy),
         text().prop_map(Step::Pin),
+        text().prop_map(Step::Append),
         (1usize..6, 0usize..=100).prop_map(|(slices, percent)| Step::Send { slices, percent }),
     ];
     proptest::collection::vec(step, 0..60)
@@ -48,6 +54,14 @@ proptest! {
                 Step::Pin(bytes) => {
                     expected.extend_from_slice(&bytes);
                     buffer.pin(bytes);
+                }
+                Step::Append(bytes) => {
+                    let mut other = WriteBuffer::new();
+                    other.tail().extend_from_slice(&bytes);
+                    other.pin(bytes.clone());
+                    other.tail().extend_from_slice(&bytes);
+                    expected.extend(bytes.repeat(3));
+                    buffer.append(other);
                 }
                 Step::Send { slices, percent } => sent.extend(send(&mut buffer, slices, percent)),
             }

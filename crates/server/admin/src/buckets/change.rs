@@ -73,7 +73,7 @@ fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, Htt
         flush_enabled: form.flag("flushEnabled")?,
         compression: compression_mode(form)?,
         memory_tier: memory_tier(form)?,
-        durability_min: durability_min(form, handle.durable_majority() > 1)?,
+        durability_min: durability_min(form, handle.is_in_memory())?,
         max_ttl_s: max_ttl_s(form)?,
     })
 }

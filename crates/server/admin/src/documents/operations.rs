@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hyper::StatusCode;
 use oribi_engine::{
     AppliedMutation, Bucket, FetchOutcome, FetchSink, GetOutcome, ItemRef, LOCKED_CAS, ListError,
-    ListRequest, ListedPage, MutationOutcome, OperationRejection, StoreRequest,
+    ListRequest, ListedPage, MutationOutcome, OperationRejection, StoreRequest, WriteVisibility,
 };
 use oribi_protocol::hash::vbucket_of;
 use oribi_system::clock::wall_clock;
@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use super::super::blocking::{blocking, failed};
 use super::super::message::{HttpRejection, HttpReply, busy, error, json_reply};
 use super::parameters::{PageParameters, WriteParameters};
-use oribi_server::buckets::BucketHandle;
+use oribi_server::buckets::{BucketHandle, DURABLE_WAIT, DurableWait};
 use oribi_server::server_context::ServerContext;
 
 /// Time for a page.
@@ -87,6 +87,17 @@ impl DocumentTarget {
         match (session, self.server.cluster.node_of(&self.handle)) {
             (Some(session), Some(node)) => node.lease().still_holds(session),
             _ => true,
+        }
+    }
+
+    /// When a write becomes visible, by the bucket's minimum durability.
+    fn visibility(&self) -> Result<WriteVisibility, HttpRejection> {
+        match self.handle.raised_visibility(self.vbid) {
+            Ok(Some(visibility)) => Ok(visibility),
+            Ok(None) => {
+                Err(busy("fewer copies exist than the bucket's durability asks for").into())
+            }
+            Err(refused) => Err(refused_reply(refused).into()),
         }
     }
 
@@ -179,28 +190,42 @@ pub(super) async fn put(
         preserve_expiry: parameters.expiry.is_none(),
         ..StoreRequest::set(value)
     };
+    let visibility = target.visibility()?;
     let outcome = target.run(|bucket| {
         let vbucket = bucket.vbucket_or_rejection(target.vbid)?;
-        match vbucket.store(&bucket.context(wall_clock()), target.doc_key(), &request) {
+        let context = bucket.context(wall_clock()).visible(visibility);
+        match vbucket.store(&context, target.doc_key(), &request) {
             MutationOutcome::Refused(refused) => Err(refused),
             outcome => Ok(outcome),
         }
     });
-    written(target, outcome.await?)
+    written(target, visibility, outcome.await?).await
 }
 
 pub(super) async fn delete(target: &DocumentTarget, cas: Cas) -> Result<HttpReply, HttpRejection> {
+    let visibility = target.visibility()?;
     let outcome = target.run(|bucket| {
         let vbucket = bucket.vbucket_or_rejection(target.vbid)?;
-        match vbucket.delete(&bucket.context(wall_clock()), target.doc_key(), cas) {
+        let context = bucket.context(wall_clock()).visible(visibility);
+        match vbucket.delete(&context, target.doc_key(), cas) {
             MutationOutcome::Refused(refused) => Err(refused),
             outcome => Ok(outcome),
         }
     });
-    written(target, outcome.await?)
+    written(target, visibility, outcome.await?).await
 }
 
-fn written(target: &DocumentTarget, outcome: MutationOutcome) -> Result<HttpReply, HttpRejection> {
+async fn written(
+    target: &DocumentTarget,
+    visibility: WriteVisibility,
+    outcome: MutationOutcome,
+) -> Result<HttpReply, HttpRejection> {
+    if let MutationOutcome::Done(mutation) = outcome
+        && let Some(wait) = DurableWait::begin(&target.handle, (target.vbid, visibility), mutation)
+        && blocking(move || wait.wait(DURABLE_WAIT)).await? != Some(true)
+    {
+        return Err(busy("the write is not as durable as its bucket demands; it may exist").into());
+    }
     match outcome {
         MutationOutcome::Done(AppliedMutation { cas, seqno, vb_uuid }) => Ok(json_reply(&json!({
             "cas": cas.0.to_string(),

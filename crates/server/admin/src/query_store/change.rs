@@ -5,15 +5,16 @@
 //! Invariant: an outcome that was computed past the lease's deadline is an error.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oribi_auth::Privilege;
 use oribi_engine::{
     Bucket, FetchOutcome, FetchSink, MutationOutcome, OperationRejection, StoreCondition,
-    StoreRequest,
+    StoreRequest, WriteVisibility,
 };
 use oribi_protocol::hash::vbucket_of;
 use oribi_query::{DocumentMutation, Precondition, QueryError, Result};
+use oribi_server::buckets::{DURABLE_WAIT, DurableWait};
 use oribi_system::clock::wall_clock;
 use oribi_types::{Cas, DocKey, Vbid};
 use parking_lot::{Condvar, Mutex};
@@ -46,19 +47,44 @@ pub(super) fn apply(keyspace: &KeyspacePlace, mutation: &DocumentMutation) -> Re
     })?;
     let vbid = vbucket_of(&mutation.key, keyspace.handle.vbuckets());
     let key = DocKey { collection: keyspace.collection, key: &mutation.key };
+    let visibility = match keyspace.handle.raised_visibility(vbid) {
+        Ok(Some(visibility)) => visibility,
+        Ok(None) => {
+            return Err(not_done("fewer copies exist than the bucket's durability asks for"));
+        }
+        Err(refused) => return result_of(MutationOutcome::Refused(refused), mutation),
+    };
     for _ in 0..FETCHES_MAX {
         keyspace.control.check().map_err(|error| keyspace.read_error(&error))?;
-        match attempt(keyspace, vbid, key, mutation)? {
+        match attempt(keyspace, (vbid, visibility), key, mutation)? {
             MutationOutcome::Refused(OperationRejection::NeedsFetch) => fetch(keyspace, vbid, key)?,
+            MutationOutcome::Done(done) => {
+                let wait = DurableWait::begin(&keyspace.handle, (vbid, visibility), done);
+                wait.map_or(Ok(()), |wait| until_durable(keyspace, &wait))?;
+                return Ok(done.cas.0);
+            }
             outcome => return result_of(outcome, mutation),
         }
     }
     Err(not_done("the document is evicted as often as it is read"))
 }
 
+/// Waits until a change is as durable as its bucket demands.
+fn until_durable(keyspace: &KeyspacePlace, wait: &DurableWait) -> Result<()> {
+    let ends = Instant::now() + DURABLE_WAIT;
+    loop {
+        match wait.wait(LOOK_INTERVAL) {
+            Some(true) => return Ok(()),
+            None if Instant::now() < ends => {}
+            _ => return Err(not_done("the change is not durable; whether it was done is unknown")),
+        }
+        keyspace.control.check().map_err(|error| keyspace.read_error(&error))?;
+    }
+}
+
 fn attempt(
     keyspace: &KeyspacePlace,
-    vbid: Vbid,
+    (vbid, visibility): (Vbid, WriteVisibility),
     key: DocKey<'_>,
     mutation: &DocumentMutation,
 ) -> Result<MutationOutcome> {
@@ -70,7 +96,7 @@ fn attempt(
         Precondition::Absent => (StoreCondition::Add, Cas(0)),
         Precondition::Cas(cas) => (StoreCondition::Replace, Cas(cas)),
     };
-    let context = bucket.context(now);
+    let context = bucket.context(now).visible(visibility);
     let outcome = match (bucket.vbucket_or_rejection(vbid), &mutation.value) {
         (Err(rejection), _) => MutationOutcome::Refused(rejection),
         (Ok(vbucket), None) => vbucket.delete(&context, key, cas),

@@ -1,10 +1,8 @@
 //! Settings of managers and tools, written and read back.
 
-use oribi_server::buckets::DurabilityMin;
 use serde_json::Value;
 
 use super::Fixture;
-use crate::message::FormFields;
 
 // Compat (Admin HTTP): `POST /pools/default`
 #[test]
@@ -51,20 +49,6 @@ fn nodes_say_how_they_are_configured() {
     }
 }
 
-// Compat (Differences): Durability with replicas
-#[test]
-fn buckets_with_replicas_have_no_minimum_durability() {
-    let level = |form: &str, has_replicas| {
-        let form = FormFields::parse(form).expect("a form");
-        crate::buckets::durability_min(&form, has_replicas).ok()
-    };
-    let majority = "durabilityMinLevel=majority";
-    assert_eq!(level(majority, true), None);
-    assert_eq!(level(majority, false), Some(Some(DurabilityMin::Majority)));
-    assert_eq!(level("durabilityMinLevel=none", true), Some(Some(DurabilityMin::None)));
-    assert_eq!(level("name=x", true), Some(None));
-}
-
 // Compat (Buckets over HTTP): `durabilityMinLevel`
 #[test]
 fn the_least_durability_is_read_back_as_set() {
@@ -77,10 +61,74 @@ fn the_least_durability_is_read_back_as_set() {
     assert_eq!(fixture.get("/pools/default/buckets/default").json()["durabilityMinLevel"], "none");
     fixture.restart();
     assert_eq!(shown(&fixture), "majority");
+    for level in ["majorityAndPersistActive", "persistToMajority"] {
+        assert_eq!(fixture.post(path, &format!("durabilityMinLevel={level}")).status, 200);
+        fixture.restart();
+        assert_eq!(shown(&fixture), level);
+    }
+    let form = "name=memory&ramQuotaMB=100&bucketType=ephemeral";
+    assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
+    let refused =
+        fixture.post("/pools/default/buckets/memory", "durabilityMinLevel=persistToMajority");
+    assert_eq!(refused.status, 400, "{}", refused.body);
     assert_eq!(fixture.post(path, "durabilityMinLevel=none").status, 200);
     assert_eq!(shown(&fixture), "none");
     fixture.restart();
     assert_eq!(shown(&fixture), "none");
+}
+
+impl Fixture {
+    /// Mutations of the bucket `default`, and those that the store has.
+    fn written_and_stored(&self) -> (u64, u64) {
+        let bucket = self.server.as_ref().unwrap().context().buckets.get("default").unwrap();
+        let stats = bucket.bucket().vbuckets().iter().map(|vbucket| vbucket.stats());
+        stats.fold((0, 0), |(written, stored), it| {
+            (written + it.high_seqno.0, stored + it.persisted_seqno.0)
+        })
+    }
+}
+
+// Compat (Buckets over HTTP): `durabilityMinLevel`
+#[test]
+fn http_writes_are_as_durable_as_their_bucket() {
+    let fixture = Fixture::development();
+    let (path, doc) = ("/pools/default/buckets/default", "/pools/default/buckets/default/docs/a");
+    // Only a durable write is flushed within this test.
+    assert_eq!(fixture.post(path, "flushIntervalMs=3600000").status, 200);
+    assert_eq!(fixture.ask("PUT", doc, super::ADMIN, "{}").status, 200);
+    assert_eq!(fixture.written_and_stored(), (1, 0), "a plain write waits for the flusher");
+    assert_eq!(fixture.post(path, "durabilityMinLevel=majority").status, 200);
+    assert_eq!(fixture.ask("PUT", doc, super::ADMIN, "{}").status, 200);
+    assert_eq!(fixture.written_and_stored(), (2, 0), "one node is a majority of one");
+    assert_eq!(fixture.post(path, "durabilityMinLevel=persistToMajority").status, 200);
+    assert_eq!(fixture.ask("PUT", doc, super::ADMIN, "{}").status, 200);
+    assert_eq!(fixture.written_and_stored(), (3, 3));
+    assert_eq!(fixture.ask("DELETE", doc, super::ADMIN, "").status, 200);
+    assert_eq!(fixture.written_and_stored(), (4, 4));
+    assert_eq!(fixture.ask("DELETE", doc, super::ADMIN, "").status, 404);
+}
+
+// Compat (Buckets over HTTP): `durabilityMinLevel`
+#[cfg(feature = "query")]
+#[test]
+fn statements_are_as_durable_as_their_bucket() {
+    let fixture = Fixture::development();
+    let form = "flushIntervalMs=3600000&durabilityMinLevel=majorityAndPersistActive";
+    assert_eq!(fixture.post("/pools/default/buckets/default", form).status, 200);
+    for (at, statement) in [
+        r#"INSERT INTO `default` (KEY, VALUE) VALUES ("a", {"n": 1})"#,
+        r#"UPSERT INTO `default` (KEY, VALUE) VALUES ("a", {"n": 2})"#,
+        r#"UPDATE `default` USE KEYS "a" SET n = 3"#,
+        r#"DELETE FROM `default` USE KEYS "a""#,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = fixture.statement(statement);
+        assert_eq!(answer["metrics"]["mutationCount"], 1, "{statement}: {answer}");
+        let written = at as u64 + 1;
+        assert_eq!(fixture.written_and_stored(), (written, written), "{statement}");
+    }
 }
 
 // Compat (Buckets over HTTP): `maxTTL`

@@ -29,7 +29,7 @@ pub struct BucketChange {
     pub compression: Option<CompressionMode>,
     /// What happens to cold values before they leave memory.
     pub memory_tier: Option<MemoryTier>,
-    /// The minimum durability that the bucket reports.
+    /// The level that lower writes are raised to.
     pub durability_min: Option<DurabilityMin>,
     /// Longest life of documents whose collection has no rule, in seconds; 0 for any.
     pub max_ttl_s: Option<u32>,
@@ -40,8 +40,8 @@ impl Buckets {
     /// returns.
     ///
     /// # Errors
-    /// An unknown name, an eviction policy that does not fit the storage, or an I/O error; nothing
-    /// changes then.
+    /// An unknown name, an eviction policy or a durability that does not fit the storage, or an I/O
+    /// error; nothing changes then.
     pub fn update(&self, name: &str, change: BucketChange) -> Result<(), BucketError> {
         let _one_at_a_time = self.changes.lock();
         let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
@@ -49,6 +49,11 @@ impl Buckets {
         if let Some(policy) = change.eviction.filter(|policy| !policy.fits(storage)) {
             let (name, policy) = (name.to_owned(), eviction::setting_name(policy));
             return Err(BucketError::Eviction { name, policy });
+        }
+        let is_impossible = |level: &DurabilityMin| !level.is_possible(handle.is_in_memory());
+        if let Some(level) = change.durability_min.filter(is_impossible) {
+            let (name, level) = (name.to_owned(), level.name());
+            return Err(BucketError::Durability { name, level });
         }
         if let Some(directory) = &handle.directory {
             let path = BucketFile::path(directory);
@@ -91,7 +96,7 @@ impl BucketHandle {
             self.bucket.set_memory_tier(tier);
         }
         if let Some(level) = change.durability_min {
-            self.durability_min.set(level);
+            self.gate.set_durability_min(level);
         }
         if let Some(max_ttl_s) = change.max_ttl_s {
             self.bucket.set_max_ttl_s(max_ttl_s);

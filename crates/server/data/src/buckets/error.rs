@@ -26,6 +26,9 @@ pub enum BucketError {
     /// An eviction policy that the bucket's storage does not support.
     #[error("bucket {name:?}: eviction {policy:?} does not go with its storage")]
     Eviction { name: String, policy: &'static str },
+    /// A minimum durability that asks for the store of a bucket in memory.
+    #[error("bucket {name:?}: it is in memory, so its minimum durability cannot be {level}")]
+    Durability { name: String, level: &'static str },
     /// A file or directory of the bucket failed, or its settings cannot be parsed.
     #[error(transparent)]
     File(#[from] DataFileError),

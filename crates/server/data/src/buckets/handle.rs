@@ -11,14 +11,16 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use oribi_config::BucketStorage;
-use oribi_engine::{Bucket, BucketThreads, ConflictResolution, FetchOutcome, FlushAllError};
+use oribi_engine::{
+    Bucket, BucketThreads, ConflictResolution, FetchOutcome, FlushAllError, WriteVisibility,
+};
 use oribi_storage::StoreError;
 use oribi_system::data_file::write_atomically;
-use oribi_types::Timestamp;
+use oribi_types::{DurabilityLevel, Timestamp};
 use parking_lot::Mutex;
 
 use super::copies::FollowNode;
-use super::durability::{DurabilityMinCell, DurableMajority};
+use super::durability::{DurableMajority, RequestGate};
 use super::{BucketCopies, DurabilityMin};
 use crate::buckets::dcp_registry::DcpProducers;
 use crate::buckets::range_scans::RangeScans;
@@ -39,7 +41,7 @@ pub struct BucketHandle {
     pub(super) bucket: Arc<Bucket>,
     pub(super) storage: BucketStorage,
     pub(super) threads: Mutex<Option<BucketThreads>>,
-    pub(super) is_deleted: AtomicBool,
+    pub(super) gate: RequestGate,
     /// True after a fetch from the store failed and that was logged.
     pub(super) fetches_fail: AtomicBool,
     pub(super) operations: BucketOperations,
@@ -47,7 +49,6 @@ pub struct BucketHandle {
     pub(super) producers: Arc<DcpProducers>,
     /// Set once, when the bucket is opened; resolution is by revision while it is unset.
     pub(super) conflict_resolution: OnceLock<ConflictResolution>,
-    pub(super) durability_min: DurabilityMinCell,
     pub(super) durable_majority: DurableMajority,
     /// The bucket has its own flush interval and does not follow the server's.
     pub(super) has_own_flush_interval: AtomicBool,
@@ -115,7 +116,26 @@ impl BucketHandle {
 
     /// The bucket's minimum durability.
     pub fn durability_min(&self) -> DurabilityMin {
-        self.durability_min.get()
+        self.gate.durability_min()
+    }
+
+    /// Sets the minimum of an open bucket of tests.
+    #[cfg(test)]
+    pub(crate) fn set_durability_min(&self, level: DurabilityMin) {
+        self.gate.set_durability_min(level);
+    }
+
+    /// When a write that asks for this level becomes visible: the bucket's minimum raises it.
+    pub fn visibility(&self, asked: DurabilityLevel) -> WriteVisibility {
+        match asked.max(self.durability_min().level()) {
+            DurabilityLevel::None => WriteVisibility::AtOnce,
+            level if self.durable_majority() > 1 => WriteVisibility::WhenCommitted(level),
+            // In memory nothing is ever stored, and one node is a majority of one.
+            level if level.needs_persistence() && !self.is_in_memory() => {
+                WriteVisibility::WhenStored
+            }
+            _ => WriteVisibility::AtOnce,
+        }
     }
 
     /// Takes the server's flush interval, unless the bucket has its own.
@@ -187,7 +207,7 @@ impl BucketHandle {
     /// Detaches the bucket from connections that have it selected, and ends its scans and the
     /// connections that follow its changes.
     pub(super) fn mark_deleted(&self) {
-        self.is_deleted.store(true, Ordering::Release);
+        self.gate.delete();
         if let Some(copies) = &self.copies {
             copies.stop();
         }
@@ -197,7 +217,13 @@ impl BucketHandle {
 
     /// True once the bucket was deleted; a connection that still has it selected has no bucket.
     pub fn is_deleted(&self) -> bool {
-        self.is_deleted.load(Ordering::Acquire)
+        self.gate.is_deleted()
+    }
+
+    /// True for a bucket that exists and raises no write; the test that each request makes.
+    #[inline(always)]
+    pub(crate) fn is_ordinary(&self) -> bool {
+        self.gate.is_ordinary()
     }
 
     /// True while fetches from the store fail.

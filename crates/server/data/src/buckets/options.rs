@@ -37,7 +37,7 @@ pub struct BucketOptions {
     pub memory_tier: MemoryTier,
     /// How the bucket resolves conflicts between versions from different clusters.
     pub conflict_resolution: ConflictResolution,
-    /// The minimum durability that the bucket reports.
+    /// The level that lower writes are raised to.
     pub durability_min: DurabilityMin,
     /// Longest life of documents whose collection has no rule, in seconds; 0 for any.
     pub max_ttl_s: u32,

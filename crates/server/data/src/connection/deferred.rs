@@ -4,6 +4,7 @@
 //! Invariant: a connection without such requests allocates nothing for them.
 
 use super::fetches::{Fetches, TryHistory};
+use super::held_answer::TextWrites;
 use super::parked::ParkedWrites;
 use crate::limits::PARKED_MAX;
 
@@ -12,6 +13,7 @@ use crate::limits::PARKED_MAX;
 pub(crate) struct DeferredRequests {
     writes: Option<Box<ParkedWrites>>,
     fetches: Option<Box<Fetches>>,
+    text: Option<Box<TextWrites>>,
 }
 
 impl DeferredRequests {
@@ -22,6 +24,11 @@ impl DeferredRequests {
 
     pub fn writes_or_new(&mut self) -> &mut ParkedWrites {
         self.writes.get_or_insert_default()
+    }
+
+    /// Writes of a client of the text protocol in a bucket that raises them.
+    pub fn text(&mut self) -> &mut TextWrites {
+        self.text.get_or_insert_default()
     }
 
     /// Requests that wait for a document, if there were any so far.

@@ -7,16 +7,13 @@
 //!
 //! Callers: the write dispatcher (park) and the connection (complete, time out).
 
-use std::fmt;
-use std::sync::Arc;
-
-use oribi_engine::{AppliedMutation, Bucket, ItemRef};
+use oribi_engine::{AppliedMutation, ItemRef};
 use oribi_protocol::response::ServerDuration;
 use oribi_protocol::status::Status;
-use oribi_system::clock::wall_clock;
-use oribi_types::{Datatype, Seqno, VbUuid, Vbid};
+use oribi_types::{Datatype, Seqno, VbUuid};
 use slab::Slab;
 
+use crate::buckets::PrepareGuard;
 use crate::connection::latency_clock::LatencyClock;
 use crate::connection::request_id::RequestId;
 use crate::limits::PARKED_MAX;
@@ -55,6 +52,17 @@ impl Answer {
             | Answer::Touched(mutation)
             | Answer::SubDocument { mutation, .. } => Some(mutation.vb_uuid),
             Answer::Document(_) => None,
+        }
+    }
+
+    /// The same write, for a wait whose answer is kept elsewhere.
+    pub(crate) fn position(&self) -> Answer {
+        match self {
+            Answer::Mutation(mutation)
+            | Answer::Counter { mutation, .. }
+            | Answer::Touched(mutation)
+            | Answer::SubDocument { mutation, .. } => Answer::Mutation(*mutation),
+            Answer::Document(item) => Answer::Document(item.clone()),
         }
     }
 
@@ -99,35 +107,6 @@ pub struct ParkedWrite {
     pub answer: Answer,
     /// Of a write that other nodes have to acknowledge.
     pub(crate) _prepare: Option<PrepareGuard>,
-}
-
-/// A prepare whose client waits. When it waits no longer, because it was answered, its time is over
-/// or its connection ends, a prepare without an outcome may be aborted.
-pub(crate) struct PrepareGuard {
-    bucket: Arc<Bucket>,
-    vbid: Vbid,
-    seqno: Seqno,
-}
-
-impl PrepareGuard {
-    pub(crate) fn new(bucket: &Arc<Bucket>, vbid: Vbid, seqno: Seqno) -> PrepareGuard {
-        debug_assert!(seqno > Seqno(0), "a prepare has a seqno");
-        PrepareGuard { bucket: Arc::clone(bucket), vbid, seqno }
-    }
-}
-
-impl fmt::Debug for PrepareGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PrepareGuard({}, {})", self.vbid, self.seqno.0)
-    }
-}
-
-impl Drop for PrepareGuard {
-    fn drop(&mut self) {
-        if let Some(vbucket) = self.bucket.vbucket(self.vbid) {
-            vbucket.expire_prepare(&self.bucket.context(wall_clock()), self.seqno);
-        }
-    }
 }
 
 impl ParkedWrite {

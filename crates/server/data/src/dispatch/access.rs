@@ -20,6 +20,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::CollectionId;
 
+use super::durable;
 use super::outcome::RuleRejection;
 use super::request::Request;
 use super::rules::RequiredAccess;
@@ -50,8 +51,8 @@ pub(super) fn check(req: &mut Request<'_>, required: RequiredAccess) -> Result<(
         RequiredAccess::Somewhere(needed) => (needed, rights.somewhere()),
     };
     match req.state.bucket() {
-        Some(bucket) if !bucket.is_deleted() => {}
-        _ => return check_without_bucket(req, required),
+        Some(bucket) if bucket.is_ordinary() => {}
+        _ => return check_special_bucket(req, required),
     }
     if everywhere.holds(needed) {
         return Ok(());
@@ -62,16 +63,26 @@ pub(super) fn check(req: &mut Request<'_>, required: RequiredAccess) -> Result<(
     }
 }
 
-/// Checks the requester when no bucket is selected. A client that cannot select a bucket gets one.
+/// Checks the requester when no bucket is selected, and raises a write to the bucket's minimum
+/// durability. A client that cannot select a bucket gets one.
 #[cold]
 #[inline(never)]
-fn check_without_bucket(
+fn check_special_bucket(
     req: &mut Request<'_>,
     required: RequiredAccess,
 ) -> Result<(), RuleRejection> {
-    match req.find_bucket() {
-        Ok(()) => check(req, required),
-        Err(refusal) => Err(refusal),
+    req.find_bucket()?;
+    req.visibility = durable::visibility(req);
+    let rights = req.state.rights();
+    match required {
+        RequiredAccess::Anybody | RequiredAccess::Authenticated | RequiredAccess::Admin => Ok(()),
+        RequiredAccess::InCollection(needed) if rights.everywhere().holds(needed) => Ok(()),
+        RequiredAccess::InCollection(needed) => check_key(req, needed),
+        RequiredAccess::InBucket(needed) => req.demand_everywhere(needed),
+        RequiredAccess::Somewhere(needed) => {
+            let missing = needed.without(rights.somewhere());
+            if missing.is_empty() { Ok(()) } else { Err(RuleRejection::Access(missing)) }
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::borrow::Cow;
 
 use oribi_engine::OperationRejection;
 use oribi_protocol::feature::Feature;
+use oribi_protocol::opcode::Opcode;
 use oribi_protocol::response::{ResponseParts, ServerDuration, write_response};
 use oribi_protocol::status::Status;
 
@@ -22,7 +23,7 @@ use super::encoding;
 use super::late_outcome::{LateOutcome, LateReply};
 use super::outcome::{HandlerReply, Outcome, Rejection, RuleRejection};
 use super::request::Request;
-use super::rules::{Rule, Silence};
+use super::rules::{self, Rule, Silence};
 use super::{access, durable, reservation, timing};
 use crate::connection::parked::{Answer, ParkedWrite};
 use crate::connection::request_id::RequestId;
@@ -128,10 +129,6 @@ pub(super) fn conclude_other(
 }
 
 fn send(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule, reply: HandlerReply<'_>) {
-    debug_assert!(
-        rule.silence != Silence::OnSuccess || !req.waits_for_durability(),
-        "quiet writes are not durable"
-    );
     let reply = match reply {
         HandlerReply::Miss { .. } if rule.silence == Silence::OnMiss => return,
         HandlerReply::Streamed | HandlerReply::Nothing => return,
@@ -141,7 +138,9 @@ fn send(req: &mut Request<'_>, out: &mut SendBuffer, rule: &Rule, reply: Handler
             return req.env.jobs.push((req.connection, job));
         }
         HandlerReply::Written(answer) if req.waits_for_durability() => {
-            assert!(rule.durable, "only durable commands wait for the store");
+            // Quiet forms take no durability frame, and a bucket raises them like others.
+            let waits = rule.durable || rule.silence != Silence::Never;
+            assert!(waits, "only durable commands and their quiet forms wait");
             match durable::park(req, answer) {
                 None => return,
                 Some(answer) => HandlerReply::Written(answer),
@@ -425,7 +424,10 @@ pub(crate) fn answer_parked(
     let RequestId { opcode, opaque } = parked.request;
     let duration = parked.duration(&env.latency_clock);
     let parts = ResponseParts { duration, ..ResponseParts::new(opcode, Status::Success, opaque) };
+    let rule = Opcode::from_u8(opcode).and_then(rules::rule);
+    let is_silent = rule.is_some_and(|rule| rule.silence == Silence::OnSuccess);
     match outcome {
+        Ok(()) if is_silent => {}
         Ok(()) => encoding::write_written(out, state.features(), parts, &parked.answer),
         Err((status, context)) => {
             let parts = ResponseParts { status: state.wire_status(status), ..parts };

@@ -1,29 +1,26 @@
 //! Makes a write wait until it is as durable as its level demands.
 //!
 //! A write is done in memory first and then either answered or parked. With unordered execution
-//! negotiated, the connection continues with the next frame; otherwise it waits. In a bucket
-//! without replicas one node is a majority of one, so memory satisfies the level "majority".
-//! With replicas every level waits for other nodes.
+//! negotiated, the connection continues with the next frame; otherwise, and after a quiet write, it
+//! waits. In a bucket without replicas one node is a majority of one, so memory satisfies the level
+//! "majority". With replicas every level waits for other nodes. The bucket's minimum durability
+//! raises any write, quiet ones and those of the text protocol too.
 
 use oribi_engine::WriteVisibility;
 use oribi_protocol::feature::Feature;
 use oribi_types::DurabilityLevel;
 
 use super::request::Request;
-use crate::connection::parked::{Answer, ParkToken, ParkedWrite, PrepareGuard};
+use super::rules;
+use crate::buckets::PrepareGuard;
+use crate::connection::parked::{Answer, ParkToken, ParkedWrite};
 use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
 
-/// When a write with the durability frame of the request becomes visible.
+/// When a write of the request becomes visible, by its durability frame and its bucket's minimum.
 #[cold]
 pub(super) fn visibility(req: &Request<'_>) -> WriteVisibility {
-    let level = req.infos.durability.map_or(DurabilityLevel::None, |asked| asked.level);
-    let majority = req.state.bucket().map_or(1, |bucket| bucket.durable_majority());
-    match level {
-        DurabilityLevel::None => WriteVisibility::AtOnce,
-        level if majority > 1 => WriteVisibility::WhenCommitted(level),
-        level if level.needs_persistence() => WriteVisibility::WhenStored,
-        _ => WriteVisibility::AtOnce,
-    }
+    let asked = req.infos.durability.map_or(DurabilityLevel::None, |asked| asked.level);
+    req.state.bucket().map_or(WriteVisibility::AtOnce, |bucket| bucket.visibility(asked))
 }
 
 /// Parks a write that is done in memory until it is durable. Returns the answer if it already is.
@@ -62,7 +59,8 @@ pub(super) fn park(req: &mut Request<'_>, mut answer: Answer) -> Option<Answer> 
         _prepare: prepare,
     };
     req.state.deferred.writes_or_new().park(write);
-    if !req.state.features().has(Feature::UnorderedExecution) {
+    let is_overtakable = rules::rule(req.opcode).is_some_and(|rule| rule.reorders);
+    if !is_overtakable || !req.state.features().has(Feature::UnorderedExecution) {
         req.state.pending.wait_for_deferred();
     }
     None

@@ -12,6 +12,7 @@ use oribi_engine::compression::{InflateError, Inflater, inflate_into};
 use oribi_engine::{AppliedMutation, Item, ItemRef};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::limits::{GATHER_VALUE_BYTES_MIN, VALUE_BYTES_MAX};
+use oribi_protocol::opcode::Opcode;
 use oribi_protocol::response::{
     MutationTokenExtras, ResponseParts, write_response, write_response_head,
 };
@@ -194,7 +195,10 @@ pub(super) fn write_written(
     answer: &Answer,
 ) {
     match answer {
-        Answer::Document(item) => write_document(out, features, &parts, item, item.cas()),
+        Answer::Document(item) => {
+            let key = if repeats_key(parts.opcode) { item.key().key } else { &[] };
+            write_document(out, features, &ResponseParts { key, ..parts }, item, item.cas());
+        }
         Answer::Touched(mutation) => {
             write_response(out.tail(), &ResponseParts { cas: mutation.cas.0, ..parts });
         }
@@ -208,6 +212,12 @@ pub(super) fn write_written(
             write_mutation(out, features, &ResponseParts { value, ..parts }, mutation);
         }
     }
+}
+
+/// True for memcached's GATK and GATKQ, whose answers have the key. Clients that say HELLO know
+/// their codes as others, which answer no document.
+pub(super) fn repeats_key(opcode: u8) -> bool {
+    opcode == Opcode::IoctlGet as u8 || opcode == Opcode::IoctlSet as u8
 }
 
 /// Appends the answer to a write with its CAS, and with vbucket uuid and seqno if the client

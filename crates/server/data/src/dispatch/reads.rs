@@ -12,6 +12,7 @@ use oribi_storage::VbucketPhase;
 use oribi_types::{CollectionId, VbUuid};
 use smallvec::SmallVec;
 
+use super::encoding;
 use super::outcome::{HandlerReply, Outcome, Rejection};
 use super::request::Request;
 use crate::connection::parked::Answer;
@@ -95,22 +96,19 @@ pub(super) fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
     req.reserve_document(document)?;
     req.count(|counters| &counters.cmd_touch);
     req.count(|counters| &counters.cmd_get);
-    let key = if req.frame.header.opcode == req.opcode as u8 { &[] } else { req.frame.key };
+    let repeats_key = encoding::repeats_key(req.frame.header.opcode);
     match document.vbucket(req)?.get_and_touch(&req.write_context(), document.key, expiry) {
         GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
             req.counters().get_hits.add(1);
             req.counters().touch_hits.add(1);
             req.collection_counters(document.key.collection).gets.add(1);
-            match key {
-                [] => Ok(HandlerReply::Written(Answer::Document(item))),
-                key => Ok(HandlerReply::Document { cas: item.cas(), item, key }),
-            }
+            Ok(HandlerReply::Written(Answer::Document(item)))
         }
         GetOutcome::Refused(refused) => Err(refused.into()),
         GetOutcome::Miss => {
             req.counters().touch_misses.add(1);
             req.counters().get_misses.add(1);
-            Ok(HandlerReply::Miss { key })
+            Ok(HandlerReply::Miss { key: if repeats_key { req.frame.key } else { &[] } })
         }
     }
 }

@@ -15,6 +15,7 @@ mod meta;
 mod observing;
 mod privileges;
 mod quiet;
+mod raised;
 mod range_scan;
 mod replicas;
 mod stats;

@@ -31,7 +31,7 @@ use answer::{Form, Verb};
 use serving::{DONE, Language, run};
 use translated_request::TranslatedRequest;
 
-pub(crate) use late::{begin_login, continue_stat, finish, refuse_line};
+pub(crate) use late::{answer_parked, begin_login, continue_stat, finish, refuse_line};
 pub(crate) use serving::{CommandResult, Offer};
 pub(crate) use translated_request::translate;
 
@@ -62,19 +62,22 @@ pub(crate) fn serve_command(
         }
         Command::Store(store) => {
             let form = Form::Line { verb: Verb::Store(store.mode), quiet: store.quiet };
-            simple(TranslatedRequest::store(&store, store.key), form, offer, place)
+            let meant = TranslatedRequest::store(&store, store.key).quiet_if(store.quiet);
+            simple(meant, form, offer, place)
         }
         Command::Delete { key, quiet } => {
             let form = Form::Line { verb: Verb::Delete, quiet };
-            simple(TranslatedRequest::new(Opcode::Delete, key), form, offer, place)
+            let meant = TranslatedRequest::new(Opcode::Delete, key).quiet_if(quiet);
+            simple(meant, form, offer, place)
         }
         Command::Count { key, delta, decrement, quiet } => {
             let form = Form::Line { verb: Verb::Count, quiet };
-            simple(TranslatedRequest::count(key, delta, decrement), form, offer, place)
+            let meant = TranslatedRequest::count(key, delta, decrement).quiet_if(quiet);
+            simple(meant, form, offer, place)
         }
         Command::Touch { key, expiry, quiet } => {
-            let meant = TranslatedRequest::new(Opcode::Touch, key)
-                .with_extras(ExpiryExtras { expiry }.encode());
+            let meant = TranslatedRequest::new(Opcode::Touch, key).quiet_if(quiet);
+            let meant = meant.with_extras(ExpiryExtras { expiry }.encode());
             simple(meant, Form::Line { verb: Verb::Touch, quiet }, offer, place)
         }
         Command::FlushAll { delay, quiet } => {

@@ -11,6 +11,7 @@ use oribi_auth::Privilege;
 use oribi_engine::compression::inflate_into;
 use oribi_engine::{
     ConflictResolution, EXPLICIT_CAS_END, MutationOutcome, WithMetaMode, WithMetaRequest,
+    WriteVisibility,
 };
 use oribi_protocol::limits::{FRAME_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_protocol::opcode::Opcode;
@@ -125,6 +126,8 @@ pub(super) fn store<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         _ => WithMetaMode::Set,
     };
     let document = req.locate()?;
+    // Its origin has decided how durable it is: no level raises it.
+    req.visibility = WriteVisibility::AtOnce;
     let resolution = req.handle().conflict_resolution();
     let extras = Extras::decode(req.frame.extras);
     let extras = extras.filter(|extras| extras.are_possible(mode, resolution)).ok_or(MISFIT)?;

@@ -104,6 +104,9 @@ impl InitBucket {
         if let Some(name) = &entry.durability_min {
             options.durability_min = named("durability_min", name, DurabilityMin::named)?;
             change.durability_min = Some(options.durability_min);
+            if !options.durability_min.is_possible(options.storage == BucketStorage::Memory) {
+                return Err(format!("durability_min cannot be {name:?} in memory"));
+            }
         }
         options.flush_enabled = entry.flush_enabled.unwrap_or(options.flush_enabled);
         options.max_ttl_s = entry.max_ttl_s.unwrap_or(options.max_ttl_s);

@@ -432,7 +432,13 @@ impl ConnectionDriver {
         if let (Err(_), Some(operations)) = (outcome, self.state.selection.operations()) {
             operations.counters().durable_ambiguous.add(1);
         }
-        dispatch::answer_parked(&self.state, &mut self.writer, env, parked, outcome);
+        let (state, out) = (&mut self.state, &mut self.writer);
+        match state.is_text() {
+            false => dispatch::answer_parked(state, out, env, parked, outcome),
+            true if dispatch::text::answer_parked(state, out, env, parked, outcome) => {}
+            // The answer to a failed `gat` ends before its keys do.
+            true => self.decoder.abandon_keys(),
+        }
         self.state.release_deferred();
     }
 

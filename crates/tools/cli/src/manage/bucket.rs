@@ -102,9 +102,9 @@ pub struct BucketArguments {
     /// Longest time until a write is on disk, in milliseconds.
     #[arg(long, value_name = "MS", help_heading = "Bucket")]
     flush_interval_ms: Option<u64>,
-    /// Least durability that clients are told: none or majority.
-    #[arg(long, value_name = "LEVEL", help_heading = "Bucket")]
-    durability_min: Option<String>,
+    /// Writes at a lower durability level are raised to this one.
+    #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Bucket")]
+    durability_min: Option<DurabilityMin>,
     /// Longest life of documents, such as 7d or 3600 (seconds), where their collection has no rule;
     /// 0 for no limit. Documents that exist keep their expiry.
     #[arg(long, value_name = "TIME", help_heading = "Bucket", value_parser = whole_seconds)]
@@ -167,6 +167,18 @@ enum MemoryTier {
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
+#[value(rename_all = "camelCase")]
+enum DurabilityMin {
+    None,
+    /// In the memory of a majority of the copies.
+    Majority,
+    /// And on the disk of the active copy.
+    MajorityAndPersistActive,
+    /// On the disks of a majority of the copies.
+    PersistToMajority,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
 enum ConflictResolution {
     /// The higher revision wins.
     Seqno,
@@ -191,13 +203,19 @@ impl BucketArguments {
             MemoryTier::Off => "off",
             MemoryTier::Dense => "dense",
         });
+        let durability_min = self.durability_min.map(|level| match level {
+            DurabilityMin::None => "none",
+            DurabilityMin::Majority => "majority",
+            DurabilityMin::MajorityAndPersistActive => "majorityAndPersistActive",
+            DurabilityMin::PersistToMajority => "persistToMajority",
+        });
         let fields = [
             ("ramQuotaMB", self.memory_quota_mib.map(|quota| quota.to_string())),
             ("evictionPolicy", eviction.map(str::to_owned)),
             ("compressionMode", compression.map(str::to_owned)),
             ("memoryTier", tier.map(str::to_owned)),
             ("flushIntervalMs", self.flush_interval_ms.map(|interval| interval.to_string())),
-            ("durabilityMinLevel", self.durability_min.clone()),
+            ("durabilityMinLevel", durability_min.map(str::to_owned)),
             ("maxTTL", self.max_ttl.map(|seconds| seconds.to_string())),
             ("flushEnabled", self.flush_enabled.map(|flag| u8::from(flag).to_string())),
         ];

@@ -20,14 +20,33 @@ use crate::connection::parked::Answer;
 /// Calls the handler of a request.
 #[inline]
 pub(super) fn handle<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    match req.opcode {
-        Opcode::Get => reads::get(req),
+    let outcome = match req.opcode {
+        Opcode::Get => return reads::get(req),
         Opcode::Set => writes::set(req),
         Opcode::Touch => touch(req),
         Opcode::Gat => get_and_touch(req),
-        Opcode::Increment | Opcode::Decrement => count(req),
+        Opcode::Increment | Opcode::Decrement => count(req, None),
         _ => handlers::call(req),
+    };
+    note(req, &outcome);
+    outcome
+}
+
+/// Notes a write whose answer may have to wait.
+#[inline]
+fn note(req: &mut Request<'_>, outcome: &Outcome<'_>) {
+    if req.waits_for_durability()
+        && let Ok(HandlerReply::Written(answer)) = outcome
+    {
+        req.state.deferred.text().note(answer.position());
     }
+}
+
+/// Counts and changes the expiry in one write.
+pub(super) fn count_and_touch<'a>(req: &mut Request<'a>, expiry: u32) -> Outcome<'a> {
+    let outcome = count(req, Some(expiry));
+    note(req, &outcome);
+    outcome
 }
 
 fn touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
@@ -60,7 +79,7 @@ fn get_and_touch<'a>(req: &mut Request<'a>) -> Outcome<'a> {
 /// document as it was before, which may have expired by now. `None`, without a change, when there
 /// is no document or it has no marks.
 pub(super) fn touch_marked(
-    req: &Request<'_>,
+    req: &mut Request<'_>,
     located: RequestLocation<'_>,
     expiry: u32,
 ) -> Result<Option<(ItemRef, AppliedMutation)>, Rejection> {
@@ -75,15 +94,18 @@ pub(super) fn touch_marked(
     Err(BUSY)
 }
 
-fn count<'a>(req: &mut Request<'a>) -> Outcome<'a> {
+fn count<'a>(req: &mut Request<'a>, expiry: Option<u32>) -> Outcome<'a> {
     let located = req.locate()?;
     let extras = CounterExtras::decode(req.frame.extras).ok_or(Status::Einval)?;
     let is_decrement = req.opcode == Opcode::Decrement;
     for _ in 0..ATTEMPTS_MAX {
-        let found = marked(req, located)?;
+        let found = match expiry {
+            Some(_) => current(req, located)?.map(|item| (Marks::of(&item), item)),
+            None => marked(req, located)?.map(|(item, marks)| (marks, item)),
+        };
         // `handlers::call` refuses the other versions.
-        let found = found.filter(|(item, _)| req.cas() == Cas(0) || req.cas() == item.cas());
-        let counter = found.and_then(|(item, marks)| Some((counter_value(&item)?, item, marks)));
+        let found = found.filter(|(_, item)| req.cas() == Cas(0) || req.cas() == item.cas());
+        let counter = found.and_then(|(marks, item)| Some((counter_value(&item)?, item, marks)));
         let Some((before, item, marks)) = counter else { return handlers::call(req) };
         let value = match is_decrement {
             true => before.saturating_sub(extras.delta),
@@ -92,7 +114,7 @@ fn count<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         let mut digits = Vec::with_capacity(20);
         write_number(&mut digits, value);
         let next = Some((&digits[..], item.flags()));
-        let change = Change { marks, value: next, ..Change::default() };
+        let change = Change { marks, value: next, expiry, ..Change::default() };
         let mutation = match rewrite(req, located, item.cas(), &change) {
             Err(Rejection::Status(Status::KeyEexists | Status::KeyEnoent)) => continue,
             written => written?,

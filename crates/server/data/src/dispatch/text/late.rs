@@ -11,8 +11,9 @@ use oribi_protocol::text::answer::write_line;
 use super::super::handshake::{finish_sasl, sasl_job};
 use super::super::late::outcome_of;
 use super::super::late_outcome::LateOutcome;
-use super::super::stats;
+use super::super::{stats, timing};
 use super::answer::{self, Verb, write_failure};
+use crate::connection::parked::ParkedWrite;
 use crate::connection::request_id::RequestId;
 use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
@@ -57,6 +58,26 @@ pub(crate) fn begin_login(
 /// Appends the answer to a line that is not served.
 pub(crate) fn refuse_line(out: &mut SendBuffer, text: &str) {
     answer::line(out, text, false);
+}
+
+/// Answers a command whose write is decided; false when it failed.
+pub(crate) fn answer_parked(
+    state: &mut ConnectionState,
+    out: &mut SendBuffer,
+    env: &mut Environment,
+    parked: &ParkedWrite,
+    outcome: Result<(), (Status, &'static str)>,
+) -> bool {
+    timing::note_parked(state, env, parked);
+    let held = state.deferred.text().take_held();
+    let held = held.expect("a parked write of a text client has its answer");
+    match outcome {
+        Ok(()) => out.append(held.output),
+        Err(_) if held.is_silent => {}
+        // Of these statuses every command says the same.
+        Err((status, context)) => write_failure(out.tail(), Verb::Get, status, Some(context)),
+    }
+    outcome.is_ok()
 }
 
 /// Takes the result of the job that the connection waited for with this request.

@@ -17,6 +17,7 @@ use oribi_types::{Cas, Datatype};
 
 use super::super::outcome::Rejection;
 use super::super::request::{Request, RequestLocation};
+use crate::connection::parked::Answer;
 
 /// The attribute that holds the marks.
 const ATTRIBUTE: &[u8] = b"memcached";
@@ -107,16 +108,25 @@ pub(super) fn current(
 /// Writes a version that differs from the one with this CAS by `change`. With `creates`, writes a
 /// document where there is none.
 pub(super) fn rewrite(
-    req: &Request<'_>,
+    req: &mut Request<'_>,
     document: RequestLocation<'_>,
     cas: Cas,
     change: &Change<'_>,
 ) -> Result<AppliedMutation, Rejection> {
+    req.admit_durable()?;
     let asked = (change.expiry.unwrap_or(0), cas);
-    let build = |current: CurrentVersion<'_>| next_version(req, document, cas, change, current);
-    let (vbucket, key) = (document.vbucket(req)?, document.key);
-    match vbucket.rewrite(&req.context(), key, ReadTarget::Document, asked, build) {
-        RewriteOutcome::Done(mutation) => Ok(mutation),
+    let (of, key) = (&*req, document.key);
+    let build = |current: CurrentVersion<'_>| next_version(of, document, cas, change, current);
+    let vbucket = document.vbucket(of)?;
+    let context = of.write_context();
+    let outcome = vbucket.rewrite(&context, key, ReadTarget::Document, asked, build);
+    match outcome {
+        RewriteOutcome::Done(mutation) => {
+            if req.waits_for_durability() {
+                req.state.deferred.text().note(Answer::Mutation(mutation));
+            }
+            Ok(mutation)
+        }
         RewriteOutcome::Rejected(status) => Err(status.into()),
         RewriteOutcome::Refused(refused) => Err(refused.into()),
     }

@@ -8,11 +8,12 @@ use super::super::answer::End;
 use super::super::outcome::{Outcome, Rejection};
 use super::super::request::Request;
 use super::super::rules::{self, RequiredAccess};
-use super::super::{ServeResult, access, reservation, sample, timing};
+use super::super::{ServeResult, access, durable, reservation, sample, timing};
 use super::answer::{self, Form};
 use super::handling::handle;
 use super::translated_request::TranslatedRequest;
 use crate::connection::fetches::TryHistory;
+use crate::connection::held_answer::HeldAnswer;
 use crate::connection::send_buffer::SendBuffer;
 use crate::connection::waker::ConnectionId;
 use crate::diagnostics::counters::timings::CommandKind;
@@ -109,7 +110,11 @@ pub(super) fn serve<'a>(
         req.tries.weight = timed.and_then(|kind| sample(req, kind)).unwrap_or(0);
     }
     let begun_ns = if req.tries.weight == 0 { 0 } else { req.env.latency_clock.now_ns() };
-    let end = action(req, out, permitted);
+    let mut held = req.waits_for_durability().then(SendBuffer::new);
+    let end = action(req, held.as_mut().unwrap_or(out), permitted);
+    if let Some(held) = held {
+        held_back(req, out, held, end);
+    }
     if let (Some(kind), true) = (timed, req.tries.weight != 0 && end == End::Done) {
         let elapsed_ns = req.env.latency_clock.now_ns().saturating_sub(begun_ns);
         if let Some(operations) = req.state.selection.operations() {
@@ -125,6 +130,22 @@ pub(super) fn serve<'a>(
         }
         End::Later => ServeResult::Later,
         End::Fetch => ServeResult::Fetch { overtakable: false, tries: req.tries },
+    }
+}
+
+/// Sends an answer to a command in a bucket that raises writes, or holds it back until the write is
+/// durable.
+#[cold]
+fn held_back(req: &mut Request<'_>, out: &mut SendBuffer, output: SendBuffer, end: End) {
+    let written = req.state.deferred.text().take_written();
+    debug_assert!(written.is_none() || end == End::Done, "a write is answered");
+    let is_parked = written.is_some_and(|written| durable::park(req, written).is_none());
+    if is_parked {
+        // A meta command reports failures even if it is quiet.
+        let is_silent = req.frame.header.opaque != 0;
+        req.state.deferred.text().hold(HeldAnswer { output, is_silent });
+    } else {
+        out.append(output);
     }
 }
 

@@ -214,7 +214,7 @@ fn create(
     };
     req.count(|counters| &counters.cmd_get);
     req.counters().get_misses.add(1);
-    if !meta.is_no_use {
+    if !meta.is_no_use && !req.waits_for_durability() {
         // The read that creates a document is a use of it.
         find(req, located, false)?;
     }

@@ -12,7 +12,7 @@ use oribi_types::{Cas, Datatype, RevSeqno};
 
 use super::super::super::outcome::{HandlerReply, Rejection};
 use super::super::super::request::{Request, RequestLocation};
-use super::super::handling::{handle, touch_marked};
+use super::super::handling::{count_and_touch, handle, touch_marked};
 use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
 use super::super::translated_request::TranslatedRequest;
 use super::reading::{absolute, last_expiry};
@@ -44,7 +44,9 @@ pub(super) fn set(
     };
     if !meta.quiet {
         let bytes = match store.mode {
-            StoreMode::Append | StoreMode::Prepend => joined_bytes(req, meta)?.unwrap_or(bytes),
+            StoreMode::Append | StoreMode::Prepend => {
+                joined_bytes(req, meta, (cas, bytes))?.unwrap_or(bytes)
+            }
             _ => bytes,
         };
         write_code(out.tail(), meta, "HD", (Some(cas), Some(bytes)));
@@ -53,13 +55,21 @@ pub(super) fn set(
 }
 
 /// The size of the document that a value was joined to, if the command requests the size.
-fn joined_bytes(req: &Request<'_>, meta: &Meta<'_>) -> Result<Option<usize>, Rejection> {
+fn joined_bytes(
+    req: &Request<'_>,
+    meta: &Meta<'_>,
+    (cas, added_bytes): (u64, usize),
+) -> Result<Option<usize>, Rejection> {
     if !meta.flags.iter().any(|flag| flag[0] == b's') {
         return Ok(None);
     }
     let item = req.locate().and_then(|located| current(req, located));
     // The value is stored. A document that left since has no size.
-    Ok(item.ok().flatten().and_then(|item| item.plain_body_bytes().ok()))
+    let Some(item) = item.ok().flatten() else { return Ok(None) };
+    // A version that is not durable yet is not found.
+    let is_pending = req.waits_for_durability() && item.cas().0 != cas;
+    let pending_bytes = if is_pending { added_bytes } else { 0 };
+    Ok(item.plain_body_bytes().ok().map(|bytes| bytes + pending_bytes))
 }
 
 /// Runs the binary request; returns the new CAS.
@@ -152,9 +162,17 @@ fn set_with_cas(req: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u6
         cas: req.cas(),
         resolution: None,
     };
+    req.admit_durable()?;
     req.count(|counters| &counters.cmd_set);
-    match located.vbucket(req)?.store_with_meta(&req.context(), located.key, &request) {
-        MutationOutcome::Done(mutation) => Ok(mutation.cas.0),
+    let vbucket = located.vbucket(req)?;
+    let outcome = vbucket.store_with_meta(&req.write_context(), located.key, &request);
+    match outcome {
+        MutationOutcome::Done(mutation) => {
+            if req.waits_for_durability() {
+                req.state.deferred.text().note(Answer::Mutation(mutation));
+            }
+            Ok(mutation.cas.0)
+        }
         outcome => Err(outcome.into()),
     }
 }
@@ -267,8 +285,14 @@ fn counted(req: &mut Request<'_>, meta: &Meta<'_>) -> Result<TextCounter, Reject
         marks: Marks::default(),
         wins: false,
     };
+    // A version that is not durable yet admits no second write.
+    let touches_at_once = meta.expiry.filter(|_| req.waits_for_durability());
     for _ in 0..ATTEMPTS_MAX {
-        let vivify = match (handle(req), meta.vivify) {
+        let counted = match touches_at_once {
+            Some(expiry) => count_and_touch(req, expiry),
+            None => handle(req),
+        };
+        let vivify = match (counted, meta.vivify) {
             (Ok(HandlerReply::Written(Answer::Counter { mutation, value })), _) => {
                 let (cas, expiry) = touched(req, located, meta, mutation.cas)?;
                 return Ok(TextCounter { value, shown: shown(cas, expiry), is_created: false });
@@ -308,7 +332,8 @@ fn touched(
     let shows_expiry = meta.flags.iter().any(|flag| flag[0] == b't');
     let item = if shows_expiry { current(req, located)? } else { None };
     let before = item.map_or(0, |item| item.expiry());
-    let Some(expiry) = meta.expiry else { return Ok((cas, before)) };
+    let later = meta.expiry.filter(|_| !req.waits_for_durability());
+    let Some(expiry) = later else { return Ok((cas, before)) };
     if let Some((_, mutation)) = touch_marked(req, located, expiry)? {
         return Ok((mutation.cas, before));
     }
