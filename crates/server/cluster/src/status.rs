@@ -50,7 +50,8 @@ pub struct BucketCopiesStatus {
     pub served: usize,
     /// Copies that no node has, or whose node is gone.
     pub missing: usize,
-    /// Copies that do not have the beginning of the present epoch yet.
+    /// Copies that do not have the beginning of the present epoch yet, or not everything again
+    /// after their node ended in disorder.
     pub behind: usize,
 }
 
@@ -114,8 +115,10 @@ fn bucket_status(view: &ClusterView, name: &str) -> Option<BucketCopiesStatus> {
         for copy in here {
             let local = view.local_copy(&place, *copy);
             live += 1;
-            let knows = local.is_some_and(|local| local.report.recorded == entry.record.epoch);
-            behind += usize::from(!knows);
+            let is_complete = local.is_some_and(|local| {
+                local.report.recorded == entry.record.epoch && local.report.is_intact
+            });
+            behind += usize::from(!is_complete);
         }
         status.missing += wanted.saturating_sub(live);
         status.behind += behind;

@@ -9,8 +9,10 @@ use oribi_types::Vbid;
 use super::disk::VBUCKETS;
 use super::node::LEASE_S;
 use super::{CLOCK_IS_USED, LIMIT, World};
+use crate::agent::ClusterView;
 use crate::agreement::{Agreement as _, RecordChange};
 use crate::copies::record::FailoverRequest;
+use crate::status::ClusterStatus;
 
 fn vbids() -> impl Iterator<Item = Vbid> {
     (0..VBUCKETS).map(Vbid)
@@ -47,6 +49,15 @@ impl World {
         let records = self.records().into_iter();
         let of_node = records.filter(|(_, record)| roster.name(record.active.node) == Some(name));
         of_node.map(|(vbid, _)| vbid).collect()
+    }
+
+    /// Copies that are behind, as operators see it.
+    fn behind(&self) -> usize {
+        let list = self.runtime.block_on(self.agreement.list(self.keys.all(), LIMIT)).unwrap();
+        let view = ClusterView::read(&self.keys, "n0", list.records);
+        let status = ClusterStatus::of(&view);
+        assert_eq!(status.buckets.len(), 1);
+        status.buckets[0].behind
     }
 
     fn log_of(&self, vbid: Vbid) -> Option<Vec<u64>> {
@@ -89,6 +100,23 @@ fn a_copy_that_does_not_follow_is_not_promoted() {
 }
 
 // As above, but the copy has followed again and caught up.
+#[test]
+fn copies_of_a_killed_node_are_behind_until_filled() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::complete(2, 1);
+    assert_eq!(world.behind(), 0);
+    world.restart(1, false);
+    // Its former lease ends, and it reports before it follows.
+    world.pass(Duration::from_secs(LEASE_S * 2));
+    for _ in 0..3 {
+        world.tick(1);
+    }
+    assert_eq!(world.behind(), usize::from(VBUCKETS));
+    world.rounds(60);
+    world.assert_converged();
+    assert_eq!(world.behind(), 0);
+}
+
 #[test]
 fn a_copy_that_follows_again_is_a_member_again() {
     let _clock = CLOCK_IS_USED.lock();
