@@ -435,7 +435,11 @@ impl Agent {
                 RoleAction::Create(copy) => Some((one.vbid, copy)),
                 _ => None,
             });
-            if let Err(error) = copies.create(&creates.collect::<Vec<_>>()) {
+            let creates: Vec<(Vbid, u64)> = creates.collect();
+            // A bucket that is being closed refuses even an empty list.
+            if !creates.is_empty()
+                && let Err(error) = copies.create(&creates)
+            {
                 tracing::warn!(bucket = handle.name(), %error, "copies could not be created yet");
             }
             let mut has_served = false;
