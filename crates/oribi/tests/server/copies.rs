@@ -233,6 +233,24 @@ async fn a_node_that_stops_in_order_hands_over() {
     check(&client, "during", 200).await;
 }
 
+// A collection manager asks the nodes in turn.
+#[test]
+fn a_new_scope_is_listed_on_every_node() {
+    let Some(cluster) = Cluster::start() else { return };
+    cluster.create(1);
+    cluster.wait_for_copies(1);
+    let path = format!("/pools/default/buckets/{BUCKET}/scopes");
+    for number in 0..12 {
+        let name = format!("scope-{number}");
+        let made = cluster.http(number % 3).post_form(&path, &[("name", name.as_str())]).unwrap();
+        assert_eq!(made.status, 200, "{}", made.text());
+        for at in 0..3 {
+            let listed = cluster.http(at).get(&path).unwrap().text();
+            assert!(listed.contains(&format!("\"{name}\"")), "{name} at {at}: {listed}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_bucket_dropped_during_absence_goes_later() {
     let Some(mut cluster) = Cluster::start() else { return };

@@ -21,15 +21,24 @@ use super::message::{
 use super::state::AdminState;
 use oribi_server::admin_api::rights::Rights;
 
-/// The manifest, limited to what the user may see.
-pub(crate) fn manifest(state: &AdminState, bucket: &str, identity: &Arc<Identity>) -> HttpReply {
-    match state.server.buckets.get(bucket) {
-        Some(handle) => {
-            let mut rights = Rights::of(identity, bucket);
-            json_reply(&manifest_json(&rights.visible(handle.bucket().manifest())))
+/// The manifest, limited to what the user may see. A client that has changed it through another
+/// node sees the change.
+pub(crate) async fn manifest(
+    state: &Arc<AdminState>,
+    bucket: &str,
+    identity: &Arc<Identity>,
+) -> HttpReply {
+    let Some(handle) = state.server.buckets.get(bucket) else {
+        return bucket_not_found();
+    };
+    if let Some(node) = state.server.cluster.node_of(&handle) {
+        let (node, shared) = (Arc::clone(node), Arc::clone(&handle));
+        if let Err(reply) = blocking(move || node.refresh_manifest(&*shared)).await {
+            return *reply;
         }
-        None => bucket_not_found(),
     }
+    let mut rights = Rights::of(identity, bucket);
+    json_reply(&manifest_json(&rights.visible(handle.bucket().manifest())))
 }
 
 /// A manifest in the shape of this interface, where every collection has every field. `maxTTL` is 0

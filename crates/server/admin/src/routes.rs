@@ -491,9 +491,9 @@ pub(crate) static ROUTES: &[Route] = &[
     get(
         "/pools/default/buckets/{bucket}/scopes",
         RouteAccess::Bucket,
-        Handler::Sync(|r| {
+        Handler::Async(|r| {
             let [bucket] = r.captures();
-            collections::manifest(&r.state, bucket, &r.user().identity)
+            Box::pin(collections::manifest(&r.state, bucket, &r.user().identity))
         }),
     ),
     post(

@@ -162,7 +162,7 @@ impl Agent {
     }
 }
 
-fn install(handle: &dyn SharedBucket, manifest: &AgreementRecord) {
+pub(crate) fn install(handle: &dyn SharedBucket, manifest: &AgreementRecord) {
     let text = String::from_utf8_lossy(&manifest.value);
     if let Err(error) = handle.bucket().install_manifest(&text) {
         tracing::error!(bucket = handle.name(), %error, "the cluster's collections cannot be installed");

@@ -22,6 +22,7 @@ use crate::agreement::{AgreementError, Etcd, RecordChange, RecordComparison, Ses
 use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
 use crate::copies::record::FailoverRequest;
 use crate::copies::roster::Roster;
+use crate::following::install;
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
 use crate::lease::NodeLease;
@@ -33,6 +34,8 @@ use crate::status::ClusterStatus;
 
 /// Longest time that a change waits for etcd.
 pub(crate) const CHANGE_LIMIT: Duration = Duration::from_secs(5);
+/// Longest wait for the agreement of a request that can do without.
+const REFRESH_LIMIT: Duration = Duration::from_secs(1);
 /// Attempts at changing a manifest while other nodes change it concurrently.
 const CHANGE_TRIES: usize = 16;
 /// Longest time that a stopping node takes for the hand-over.
@@ -194,6 +197,17 @@ impl ClusterMember {
             tracing::info!(bucket = handle.name(), %error, "the store gets its copy of the collections with the next takeover");
         }
         installed
+    }
+
+    /// Brings the collections of a shared bucket up to date with what another node may have
+    /// changed. Without an answer of the agreement they stay as they are. Blocks; do not call it
+    /// from an event loop.
+    pub fn refresh_manifest(&self, handle: &dyn SharedBucket) {
+        let key = self.keys.manifest(handle.name());
+        let found = self.runtime.block_on(self.agreement.get(&key, REFRESH_LIMIT));
+        if let Ok(Some(manifest)) = found {
+            install(handle, &manifest);
+        }
     }
 
     async fn agree_on_manifest(
