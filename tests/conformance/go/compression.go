@@ -11,7 +11,7 @@ import (
 func (p *program) compression() string {
 	cluster := p.openAs(p.user, p.password, gocb.CompressionConfig{Disabled: true})
 	defer cluster.Close(nil)
-	without := cluster.Bucket("default").DefaultCollection()
+	without := cluster.Bucket(bucketName()).DefaultCollection()
 	readers := []*gocb.Collection{p.collection, without}
 	text := strings.Repeat("compressible ", 400)
 

@@ -1,7 +1,7 @@
 // The conformance steps with the Couchbase Go SDK.
 //
-// Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS
-// and ORIBI_SUB_DOCUMENTS, and writes BEGIN, PASS and FAIL lines; see
+// Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS,
+// ORIBI_SUB_DOCUMENTS, ORIBI_BUCKET and ORIBI_REPLICAS, and writes BEGIN, PASS and FAIL lines; see
 // harness/steps.py. This file owns the order of the steps and the checks;
 // the other files own what the steps do.
 package main
@@ -36,6 +36,7 @@ var steps = []step{
 	{"touch", (*program).touch},
 	{"get-and-touch", (*program).getAndTouch},
 	{"durability", (*program).durability},
+	{"observed-durability", (*program).observedDurability},
 	{"mutation-tokens", (*program).mutationTokens},
 	{"look-up-in", (*program).lookUpIn},
 	{"mutate-in", (*program).mutateIn},
@@ -68,7 +69,10 @@ var steps = []step{
 	{"transfers-lost", (*program).transfersLost},
 	{"join", func(p *program) string { return p.changeNodes("join") }},
 	{"kill", func(p *program) string { return p.changeNodes("kill") }},
+	{"new-client", (*program).newClient},
 	{"return", func(p *program) string { return p.changeNodes("return") }},
+	{"kill-again", func(p *program) string { return p.changeNodes("kill-again") }},
+	{"return-again", func(p *program) string { return p.changeNodes("return-again") }},
 	{"leave", func(p *program) string { return p.changeNodes("leave") }},
 }
 

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/couchbase/gocb/v2"
 )
@@ -15,17 +17,33 @@ func (p *program) changeNodes(step string) string {
 	answer := must(http.Post(os.Getenv("ORIBI_CONTROL")+"/"+step, "", nil))
 	ok(answer.Body.Close())
 	equal(answer.StatusCode, http.StatusOK)
+	p.compareWritten(p.collection)
+	p.writeDurably("after-" + step)
+	return ""
+}
+
+// newClient: a client that begins while a node is away finds the others, and every document.
+func (p *program) newClient() string {
+	cluster := p.open(p.password)
+	defer cluster.Close(nil)
+	ok(cluster.WaitUntilReady(20*time.Second, nil))
+	bucket := cluster.Bucket(bucketName())
+	ok(bucket.WaitUntilReady(20*time.Second, nil))
+	p.compareWritten(bucket.DefaultCollection())
+	return ""
+}
+
+// compareWritten reads everything that was written.
+func (p *program) compareWritten(collection *gocb.Collection) {
 	for key, value := range p.written {
 		eventually(timeouts, func() error {
-			found, err := p.collection.Get(key, nil)
+			found, err := collection.Get(key, nil)
 			if err == nil {
 				equal(content[string](found), value)
 			}
 			return err
 		})
 	}
-	p.writeDurably("after-" + step)
-	return ""
 }
 
 // writeDurably writes documents, half of them new ones, half those of other steps.
@@ -40,6 +58,10 @@ func (p *program) writeDurably(value string) {
 		}
 		eventually(transient, func() error {
 			_, err := p.collection.Upsert(key, value, options)
+			if errors.Is(err, gocb.ErrDurabilityImpossible) && replicaCount() == 1 {
+				// One of two copies is away, and the other one is no majority.
+				_, err = p.collection.Upsert(key, value, nil)
+			}
 			return err
 		})
 		p.written[key] = value

@@ -64,7 +64,7 @@ func authorities() *x509.CertPool {
 
 func (p *program) connect() string {
 	p.cluster = p.open(p.password)
-	p.bucket = p.cluster.Bucket("default")
+	p.bucket = p.cluster.Bucket(bucketName())
 	p.collection = p.bucket.DefaultCollection()
 	// With default options the cluster is only ready when the admin HTTP port answers too.
 	ok(p.cluster.WaitUntilReady(20*time.Second, nil))
@@ -226,7 +226,7 @@ func (p *program) mutationTokens() string {
 	second := must(p.collection.Upsert("token", 2, nil)).MutationToken()
 	removal := must(p.collection.Remove("token", nil)).MutationToken()
 	check(first != nil && second != nil && removal != nil, "every mutation has a token")
-	equal(first.BucketName(), "default")
+	equal(first.BucketName(), bucketName())
 	equal(first.PartitionID(), second.PartitionID())
 	equal(first.PartitionUUID(), second.PartitionUUID())
 	check(first.PartitionUUID() != 0, "a vbucket uuid")
@@ -234,7 +234,7 @@ func (p *program) mutationTokens() string {
 	check(removal.SequenceNumber() > second.SequenceNumber(), "a removal has a newer token")
 	// What queries are told to wait for.
 	state := string(must(json.Marshal(gocb.NewMutationState(*first, *second))))
-	equal(state, fmt.Sprintf(`{"default":{"%d":[%d,"%d"]}}`, second.PartitionID(), second.SequenceNumber(), second.PartitionUUID()))
+	equal(state, fmt.Sprintf(`{"%s":{"%d":[%d,"%d"]}}`, bucketName(), second.PartitionID(), second.SequenceNumber(), second.PartitionUUID()))
 	return ""
 }
 

@@ -397,37 +397,3 @@ func (p *program) mutateDurably(key string, level gocb.DurabilityLevel) {
 	get := gocb.GetSpec("user", &gocb.GetSpecOptions{IsXattr: true})
 	compareFound(must(p.collection.LookupIn(key, []gocb.LookupInSpec{get}, nil)), 0, key)
 }
-
-// replicas: one node has none, so whatever may be answered by any copy is answered by the only one.
-func (p *program) replicas() string {
-	stored := must(p.collection.Upsert("replicas", []int{1}, nil))
-	got := must(p.collection.GetAnyReplica("replicas", nil))
-	equal(content[[]int](&got.GetResult), []int{1})
-	equal(got.Cas(), stored.Cas())
-	equal(got.IsReplica(), false)
-	everywhere := must(p.collection.GetAllReplicas("replicas", nil))
-	count := 0
-	for each := everywhere.Next(); each != nil; each = everywhere.Next() {
-		count++
-		equal(content[[]int](&each.GetResult), []int{1})
-		equal(each.IsReplica(), false)
-	}
-	equal(count, 1)
-	specs := []gocb.LookupInSpec{gocb.GetSpec("[0]", nil), gocb.ExistsSpec("[1]", nil)}
-	found := must(p.collection.LookupInAnyReplica("replicas", specs, nil))
-	compareFound(found.LookupInResult, 0, 1.0)
-	equal(found.Exists(1), false)
-	equal(found.IsReplica(), false)
-	looks := must(p.collection.LookupInAllReplicas("replicas", specs, nil))
-	count = 0
-	for each := looks.Next(); each != nil; each = looks.Next() {
-		count++
-		compareFound(each.LookupInResult, 0, 1.0)
-	}
-	equal(count, 1)
-	_, err := p.collection.GetAnyReplica("never-written", nil)
-	fails(err, gocb.ErrDocumentUnretrievable)
-	_, err = p.collection.LookupInAnyReplica("never-written", specs, nil)
-	fails(err, gocb.ErrDocumentUnretrievable)
-	return ""
-}

@@ -1,4 +1,4 @@
-"""The integration suites that gocb and gocbcore bring in their own modules, against a fresh server.
+"""The integration suites that gocb and gocbcore bring in their own modules, against a fresh server or three nodes.
 
 A module on the Go module proxy has its `_test.go` files. Which versions are tested is what the program of the suite
 `go` is built with. The module is copied to a directory that can be written to, its tests are built there with the
@@ -22,19 +22,35 @@ from .toolchains import ToolchainError, execute, once, require
 
 EXPECTED = layout.SOURCES / "go" / "expected_failures.json"
 # A hang of one test ends all; the limit is several times what a quiet machine takes.
-SECONDS_MAX = {"gocb": 600, "gocbcore": 300, "gocbcore-dcp": 300}
+SECONDS_MAX = {"gocb": 600, "gocbcore": 300, "gocbcore-dcp": 300,
+               "gocb-replicas": 900, "gocbcore-replicas": 600, "gocbcore-dcp-replicas": 600}
 # Fewer tests than this, and something is wrong with how they are run.
-PASSED_MIN = {"gocb": 400, "gocbcore": 380, "gocbcore-dcp": 15}
+PASSED_MIN = {"gocb": 400, "gocbcore": 380, "gocbcore-dcp": 15,
+              "gocb-replicas": 350, "gocbcore-replicas": 380, "gocbcore-dcp-replicas": 15}
 # A module can have several suites in one program.
-PROGRAMS = {"gocbcore-dcp": "gocbcore"}
+PROGRAMS = {"gocbcore-dcp": "gocbcore", "gocbcore-dcp-replicas": "gocbcore",
+            "gocb-replicas": "gocb", "gocbcore-replicas": "gocbcore"}
 # Keys of some tests are made for 1024 vbuckets.
-SERVER_ARGUMENTS = ["--vbuckets", "1024"]
+VBUCKETS = 1024
+SERVER_ARGUMENTS = ["--vbuckets", str(VBUCKETS)]
 CLUSTER_NAME = "conformance"
 
 
 def expectations(suite):
-    """What the checked-in file says about a suite."""
-    return json.loads(EXPECTED.read_text())[suite]
+    """What the checked-in file says about a suite.
+
+    One that is `like` another adds to what it says, without the features in `not_features` and the failures of tests
+    that pass.
+    """
+    everything = json.loads(EXPECTED.read_text())
+    own = everything[suite]
+    if "like" not in own:
+        return own
+    base = everything[own["like"]]
+    features = [each for each in base["features"] if each not in own["not_features"]]
+    failures = [each for each in base["failures"] if each["test"] not in own["passes"]]
+    return {**base, "features": features + own["features"], "left_out": base["left_out"] + own["left_out"],
+            "failures": failures + own["failures"]}
 
 
 def build(suite):
@@ -71,7 +87,10 @@ def gocbcore():
 
 
 def run(report, suite, program, server, user, password):
-    """Runs the tests of a module; each that ran otherwise than expected is a failed step."""
+    """Runs the tests of a module; each that ran otherwise than expected is a failed step.
+
+    `server` is what has an address for clients and one for administrators.
+    """
     expected = expectations(suite)
     name_cluster(server, user, password)
     environment = {name: "" for name in os.environ if name.startswith(("GOCB", "GCB"))}
@@ -97,7 +116,7 @@ def run(report, suite, program, server, user, password):
 
 def flags(suite, expected, server, user, password):
     features = ",".join(expected["features"])
-    if suite == "gocb":
+    if PROGRAMS.get(suite, suite) == "gocb":
         return ["-server", server.connection_string, "-user", user, "-pass", password, "-disable-logger",
                 "-version", expected["server_version"], f"-features={features}"]
     # Its tests need its logger.

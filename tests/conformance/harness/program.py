@@ -11,13 +11,13 @@ import subprocess
 import threading
 import time
 
-from .steps import (CHANGE_STREAM_STEP_SECONDS_MAX, CLUSTER_STEP_SECONDS_MAX, QUERY_STEP_SECONDS_MAX, STEP_SECONDS_MAX,
-                    TRANSACTION_STEP_SECONDS_MAX)
+from .steps import (CHANGE_STREAM_STEP_SECONDS_MAX, CLUSTER_STEP_SECONDS_MAX, QUERY_STEP_SECONDS_MAX,
+                    REPLICA_STEP_SECONDS_MAX, STEP_SECONDS_MAX, TRANSACTION_STEP_SECONDS_MAX)
 
 # Until the first line and between steps a program may start a runtime or close connections.
 PAUSE_SECONDS_MAX = 60
 LIMITS = {**STEP_SECONDS_MAX, **CLUSTER_STEP_SECONDS_MAX, **TRANSACTION_STEP_SECONDS_MAX,
-          **CHANGE_STREAM_STEP_SECONDS_MAX, **QUERY_STEP_SECONDS_MAX}
+          **REPLICA_STEP_SECONDS_MAX, **CHANGE_STREAM_STEP_SECONDS_MAX, **QUERY_STEP_SECONDS_MAX}
 
 
 def run_program(report, suite, command, environment, log_path, steps):

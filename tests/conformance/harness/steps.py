@@ -17,6 +17,7 @@ STEP_SECONDS_MAX = {
     "touch": 45,
     "get-and-touch": 45,
     "durability": 45,
+    "observed-durability": 45,
     "mutation-tokens": 30,
     "look-up-in": 30,
     "mutate-in": 60,
@@ -36,7 +37,7 @@ STEP_SECONDS_MAX = {
     "too-large": 90,
     "wrong-password": 60,
     "parallel-50000": 180,
-    "kill-restart": 150,
+    "kill-restart": 240,
 }
 
 STEPS = list(STEP_SECONDS_MAX)
@@ -78,9 +79,24 @@ OTTOMAN_STEPS = ["connect", "start", "documents", "find", "index-finders", "refe
 LOST_TRANSFERS = "transfers-lost"
 
 # What programs do while the nodes of their cluster come and go, see cluster.py.
-CLUSTER_STEP_SECONDS_MAX = {"join": 120, "kill": 120, "return": 120, "leave": 120}
+CLUSTER_STEP_SECONDS_MAX = {"join": 120, "kill": 240, "return": 240, "leave": 120}
 
 CLUSTER_STEPS = ["connect", *CLUSTER_STEP_SECONDS_MAX]
+
+# What programs do while nodes are killed that have copies of their bucket, see replicas.py. The programs of the other
+# steps are the same as on one node; users are not shared by nodes.
+REPLICA_STEP_SECONDS_MAX = {"new-client": 60, "kill-again": 240, "return-again": 240, "whole-answers": 60}
+
+REPLICA_STEPS = ["connect", "crud", "not-found", "exists", "cas-mismatch", "counters", "append-prepend", "expiry",
+                 "durability", "observed-durability", "mutation-tokens", "look-up-in", "mutate-in", "macros",
+                 "deleted-documents", "preserve-expiry", "replicas", "locks", "compression", "scans", "collections",
+                 "document-20-mib", "kill-restart", "kill", "new-client", "return", "kill-again", "return-again"]
+
+# Afterwards, where the SDK has them.
+REPLICA_TRANSACTION_STEPS = ["commit", "roll-back", "conflicts", "staged-reads", "transfers-majority", "transfers-persist"]
+
+# In one language: what a statement sees is no matter of the SDK.
+REPLICA_QUERY_STEPS = ["whole-answers"]
 
 # What python/change_streams.py does beside a consumer.
 CHANGE_STREAM_STEP_SECONDS_MAX = {
@@ -91,6 +107,7 @@ CHANGE_STREAM_STEP_SECONDS_MAX = {
     "consumer-killed": 120,
     "rollback": 90,
     "server-killed": 120,
+    "failovers": 600,
 }
 
-CHANGE_STREAM_STEPS = ["connect", *CHANGE_STREAM_STEP_SECONDS_MAX]
+CHANGE_STREAM_STEPS = ["connect", *(step for step in CHANGE_STREAM_STEP_SECONDS_MAX if step != "failovers")]

@@ -13,15 +13,17 @@ import time
 import urllib.request
 
 from . import (cluster, debian, documents, go_suites, layout, mapped_ports, memcached, memcached_clients, prometheus,
-               testcontainers, toolchains)
+               replicas, testcontainers, toolchains)
 from .builds import Builds
 from .certificates import Certificates
 from .capture import captured
 from .control import Control
+from .etcd import Etcd
 from .program import run_program
 from .second_program import SecondProgram
 from .server import Server, ServerError
-from .steps import CHANGE_STREAM_STEPS, LOST_TRANSFERS, OTTOMAN_STEPS, QUERY_STEPS, SPRING_DATA_STEPS, STEPS, TRANSACTION_STEPS
+from .steps import (CHANGE_STREAM_STEPS, LOST_TRANSFERS, OTTOMAN_STEPS, QUERY_STEPS, REPLICA_STEPS,
+                    REPLICA_QUERY_STEPS, REPLICA_TRANSACTION_STEPS, SPRING_DATA_STEPS, STEPS, TRANSACTION_STEPS)
 
 LANGUAGES = ("python", "node", "java", "go", "rust")
 USER, PASSWORD = "Administrator", "password"
@@ -34,6 +36,7 @@ TRANSACTION_LANGUAGES = ("python", "node", "java", "go")
 TRANSACTIONS_SUFFIX = "-transactions"
 QUERY_LANGUAGES = ("python", "node", "java")
 QUERIES_SUFFIX = "-queries"
+REPLICAS_SUFFIX = "-replicas"
 # Clients of change streams, and what each can tell apart.
 CONSUMERS = {"go-streams": (toolchains.go_consumer, "expirations,filter-empty"), "java-streams": (toolchains.java_consumer, "")}
 QUICKSTART_SECONDS_MAX = 60
@@ -70,18 +73,19 @@ class Run:
 def needs(suite):
     """What has to be installed or built for a suite: names, and the functions that do it."""
     language = suite.removesuffix(TLS_SUFFIX).removesuffix(TRANSACTIONS_SUFFIX).removesuffix(QUERIES_SUFFIX)
+    language = language.removesuffix(REPLICAS_SUFFIX)
     if language in LANGUAGES:
         return [(language, getattr(toolchains, language))]
     if suite in ("cluster", "mapped-ports"):
         return [(language, getattr(toolchains, language)) for language in LANGUAGES]
     if suite == "quickstart":
         return [(f"{suite} {language}", make) for language, make in QUICKSTARTS.items()]
-    if suite in GO_SUITES:
-        return [(suite, GO_SUITES[suite])]
+    if language in GO_SUITES:
+        return [(suite, GO_SUITES[language])]
     if suite in OBJECT_MAPPERS:
         return [(suite, OBJECT_MAPPERS[suite])]
-    if suite in CONSUMERS:
-        return [("python", toolchains.python), (suite, CONSUMERS[suite][0])]
+    if language in CONSUMERS:
+        return [("python", toolchains.python), (suite, CONSUMERS[language][0])]
     if suite == "documents":
         return []
     if suite == "prometheus":
@@ -105,6 +109,8 @@ def run_suite(run, suite, binary):
             transactions(run, suite, binary)
         elif suite.endswith(QUERIES_SUFFIX):
             queries(run, suite, binary)
+        elif suite.removesuffix(REPLICAS_SUFFIX) in LANGUAGES:
+            with_replicas(run, suite, binary)
         else:
             OTHERS[suite](run, suite, binary)
     except toolchains.ToolchainError as error:
@@ -139,6 +145,32 @@ def queries(run, suite, binary):
     with served(run, suite, binary, users=[(USER, ["admin"], None)]) as server:
         environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_STEPS": ",".join(steps)}
         run_program(run.report, suite, command, environment, layout.LOGS / f"{suite}.log", steps)
+
+
+def with_replicas(run, suite, binary):
+    """The program of one SDK on three nodes with copies of its bucket, which are killed."""
+    language = suite.removesuffix(REPLICAS_SUFFIX)
+    steps = run.chosen([*REPLICA_STEPS, *(REPLICA_TRANSACTION_STEPS if language in TRANSACTION_LANGUAGES else ()),
+                        *(REPLICA_QUERY_STEPS if language == "python" else ())])
+    command = run.builds.get(language, getattr(toolchains, language))
+    replicas.run_programs(run.report, suite, binary, command, steps)
+
+
+def streams_with_replicas(run, suite, binary):
+    """A client of change streams hears what is there after nodes with copies of its bucket were killed."""
+    make, hears = CONSUMERS[suite.removesuffix(REPLICAS_SUFFIX)]
+    interpreter, consumer = run.builds.get("python", toolchains.python)[0], run.builds.get(suite, make)
+    directory = layout.DATA / f"{suite}-journals"
+    shutil.rmtree(directory, ignore_errors=True)
+
+    def more(nodes, bucket):
+        (directory / bucket).mkdir(parents=True)
+        return {"ORIBI_ADMIN": nodes.nodes["third"].admin_url, "ORIBI_HEARS": hears,
+                "ORIBI_CONSUMER": json.dumps([str(part) for part in consumer]), "ORIBI_DIRECTORY": str(directory / bucket),
+                "ORIBI_LOG": str(layout.LOGS / f"{suite}-{bucket}")}
+
+    command = [interpreter, layout.SOURCES / "python" / "change_streams.py"]
+    replicas.run_programs(run.report, suite, binary, command, ["connect", "failovers"], more)
 
 
 def transactions(run, suite, binary):
@@ -295,6 +327,13 @@ def go_suite(run, suite, binary):
         go_suites.run(run.report, suite, program, server, USER, PASSWORD)
 
 
+def go_suite_with_replicas(run, suite, binary):
+    """The same on three nodes, with a bucket that has replicas."""
+    program = run.builds.get(suite, GO_SUITES[suite.removesuffix(REPLICAS_SUFFIX)])
+    with Etcd() as etcd, replicas.Nodes(run.report, suite, binary, etcd).running({"default": 1}, go_suites.VBUCKETS) as nodes:
+        go_suites.run(run.report, suite, program, nodes, USER, PASSWORD)
+
+
 def real_input(run, suite, binary):
     """A package index is imported, read back, and read again after a restart."""
     interpreter = run.builds.get("python", toolchains.python)[0]
@@ -367,11 +406,17 @@ QUICKSTARTS = {
 }
 GO_SUITES = {"gocb": go_suites.gocb, "gocbcore": go_suites.gocbcore, "gocbcore-dcp": go_suites.gocbcore}
 OBJECT_MAPPERS = {"spring-data": toolchains.spring_data, "ottoman": toolchains.ottoman}
-OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, change_streams), **dict.fromkeys(OBJECT_MAPPERS, object_mapper),
+OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, change_streams),
+          **dict.fromkeys((name + REPLICAS_SUFFIX for name in GO_SUITES), go_suite_with_replicas),
+          **dict.fromkeys((name + REPLICAS_SUFFIX for name in CONSUMERS), streams_with_replicas), **dict.fromkeys(OBJECT_MAPPERS, object_mapper),
           **dict.fromkeys(memcached_clients.SUITES, memcached_client), "memcapable": memcapable, "memcached-sasl": memcached_sasl, "quickstart": quickstart,
           "debian": real_input, "eviction": eviction,
           "range-scans": range_scans, "cluster": nodes, "mapped-ports": behind_mapped_ports, "documents": document_commands,
           "testcontainers": container_recipes, "prometheus": prometheus_files}
+# Names that stand for several suites. A node that comes back waits up to some tens of seconds for its copies, so these
+# suites take minutes and are not in `all`.
+GROUPS = {"replicas": [name + REPLICAS_SUFFIX for name in (*LANGUAGES, *CONSUMERS)],
+          "go-suites-replicas": [name + REPLICAS_SUFFIX for name in GO_SUITES]}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
 ALL = ["eviction", "debian", "range-scans", "documents", *LANGUAGES, *GO_SUITES,
        *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES),
@@ -379,8 +424,15 @@ ALL = ["eviction", "debian", "range-scans", "documents", *LANGUAGES, *GO_SUITES,
        *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "memcached-sasl", *memcached_clients.SUITES, "quickstart"]
 
 
+def chosen(names):
+    """The suites that names of suites and of groups stand for; all when there are none."""
+    if not names or "all" in names:
+        return ALL
+    return list(dict.fromkeys(suite for name in names for suite in GROUPS.get(name, [name])))
+
+
 def credentials(server):
-    return {"ORIBI_CONNSTR": server.connection_string, "ORIBI_USER": USER, "ORIBI_PASSWORD": PASSWORD}
+    return {"ORIBI_CONNSTR": server.connection_string, "ORIBI_USER": USER, "ORIBI_PASSWORD": PASSWORD, "ORIBI_BUCKET": "default"}
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@
 
 const assert = require('node:assert/strict')
 const couchbase = require('couchbase')
+const { REPLICAS } = require('./replicas.js')
 
 const DOCUMENTS = 64
 const durably = { durabilityLevel: couchbase.DurabilityLevel.PersistToMajority }
@@ -14,19 +15,39 @@ const written = new Map()
 async function change(collection, step, control, eventually) {
   await write(collection, `before-${step}`, eventually)
   await control(step)
+  await compare(collection, eventually)
+  await write(collection, `after-${step}`, eventually)
+}
+
+// Reads everything that was written.
+async function compare(collection, eventually) {
   for (const [key, value] of written) {
     assert.equal((await eventually(() => collection.get(key))).content, value)
   }
-  await write(collection, `after-${step}`, eventually)
 }
 
 // Half of the documents are new ones, half those of other steps.
 async function write(collection, value, eventually) {
   for (let number = 0; number < DOCUMENTS; number++) {
     const key = number % 2 ? `${value}-${number}` : `shared-${number}`
-    await eventually(() => collection.upsert(key, value, durably))
+    await eventually(() => writeOnce(collection, key, value))
     written.set(key, value)
   }
 }
 
-module.exports = { change, STEPS: ['join', 'kill', 'return', 'leave'] }
+// Writes durably; plainly where one of two copies is away, because the other one is no majority.
+async function writeOnce(collection, key, value) {
+  try {
+    await collection.upsert(key, value, durably)
+  } catch (error) {
+    if (!(error instanceof couchbase.DurabilityImpossibleError) || REPLICAS !== 1) throw error
+    await collection.upsert(key, value)
+  }
+}
+
+module.exports = {
+  change,
+  compare,
+  BEFORE_NEW_CLIENT: ['join', 'kill'],
+  AFTER_NEW_CLIENT: ['return', 'kill-again', 'return-again', 'leave'],
+}

@@ -2,8 +2,8 @@
 
 // The conformance steps with the Couchbase Node.js SDK.
 //
-// Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS
-// and ORIBI_SUB_DOCUMENTS, and writes BEGIN, PASS and FAIL lines; see
+// Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS,
+// ORIBI_SUB_DOCUMENTS, ORIBI_BUCKET and ORIBI_REPLICAS, and writes BEGIN, PASS and FAIL lines; see
 // harness/steps.py. It is a CommonJS program
 // because the SDK is installed outside of the source tree and found through
 // NODE_PATH, which ES modules ignore.
@@ -17,6 +17,7 @@ const { locks } = require('./locks.js')
 const managers = require('./managers.js')
 const nodes = require('./nodes.js')
 const queries = require('./queries.js')
+const replicas = require('./replicas.js')
 const { rights } = require('./rights.js')
 const { scans } = require('./scans.js')
 const subDocuments = require('./sub_documents.js')
@@ -31,6 +32,7 @@ const NOT_THERE_YET = [...TIMEOUTS, couchbase.CollectionNotFoundError, couchbase
 const raw = new couchbase.RawBinaryTranscoder()
 
 const connectionString = process.env.ORIBI_CONNSTR
+const bucketName = process.env.ORIBI_BUCKET ?? 'default'
 const credentials = { username: process.env.ORIBI_USER, password: process.env.ORIBI_PASSWORD }
 // The authority that vouches for the server, where TLS is spoken.
 if (process.env.ORIBI_CA) credentials.security = { trustStorePath: process.env.ORIBI_CA }
@@ -41,7 +43,7 @@ const steps = {
     // This SDK has no wait-until-ready: connect and the first use of a bucket wait by themselves,
     // and a ping with default options asks every service that the configuration names.
     cluster = await couchbase.connect(connectionString, credentials)
-    bucket = cluster.bucket('default')
+    bucket = cluster.bucket(bucketName)
     collection = bucket.defaultCollection()
     for (const report of [await cluster.ping(), await bucket.ping()]) {
       const endpoints = Object.values(report.services).flat()
@@ -163,26 +165,29 @@ const steps = {
     const second = token.toJSON()
     // What queries are told to wait for.
     const state = new couchbase.MutationState(token).toJSON()
-    assert.deepEqual(state.default[second.partition_id].toJSON(), second)
+    assert.deepEqual(state[bucketName][second.partition_id].toJSON(), second)
     const removal = (await collection.remove('token')).token.toJSON()
-    assert.equal(first.bucket_name, 'default')
+    assert.equal(first.bucket_name, bucketName)
     assert.equal(first.partition_id, second.partition_id)
     assert.equal(first.partition_uuid, second.partition_uuid)
     assert.ok(BigInt(second.sequence_number) > BigInt(first.sequence_number), 'seqnos grow')
     assert.ok(BigInt(removal.sequence_number) > BigInt(second.sequence_number), 'a removal has a token')
   },
 
-  ...onCollection({ ...subDocuments, locks }),
+  'observed-durability': () => replicas.observedDurability(collection),
+  ...onCollection(subDocuments),
+  replicas: () => replicas.replicas(collection, eventually),
+  ...onCollection({ locks }),
 
   compression: async () => {
     const without = await couchbase.connect(`${connectionString}?enable_compression=false`, credentials)
-    await compression(collection, without.bucket('default').defaultCollection())
+    await compression(collection, without.bucket(bucketName).defaultCollection())
     await without.close()
   },
 
   rights: async () => {
     const limited = await couchbase.connect(connectionString, { ...credentials, username: process.env.ORIBI_LIMITED_USER })
-    await rights(bucket, limited.bucket('default'), eventually)
+    await rights(bucket, limited.bucket(bucketName), eventually)
     await limited.close()
   },
 
@@ -302,7 +307,18 @@ const steps = {
   'transfers-killed': async () => killed(openWith, await place('records'), control, (call) => eventually(call, TIMEOUTS)),
   'transfers-lost': () => lost(openWith),
 
-  ...Object.fromEntries(nodes.STEPS.map((step) => [step, () => nodes.change(collection, step, control, pastDeaths)])),
+  ...topologySteps(nodes.BEFORE_NEW_CLIENT),
+  // A client that begins while a node is away finds the others, and every document.
+  'new-client': async () => {
+    const another = await openWith({})
+    await nodes.compare(another.bucket(bucketName).defaultCollection(), pastDeaths)
+    await another.close()
+  },
+  ...topologySteps(nodes.AFTER_NEW_CLIENT),
+}
+
+function topologySteps(names) {
+  return Object.fromEntries(names.map((step) => [step, () => nodes.change(collection, step, control, pastDeaths)]))
 }
 
 function openWith(more) {

@@ -240,27 +240,6 @@ async function preserveExpiry(collection) {
   assert.ok(!(await expiry()), 'no expiry')
 }
 
-// One node has no replicas: whatever may be answered by any copy is answered by the only one.
-async function replicas(collection) {
-  const stored = await collection.upsert('replicas', { n: 1 })
-  const everywhere = await collection.getAllReplicas('replicas')
-  assert.equal(everywhere.length, 1)
-  for (const got of [await collection.getAnyReplica('replicas'), ...everywhere]) {
-    assert.deepEqual(got.content, { n: 1 })
-    assert.equal(got.isReplica, false)
-    sameCas(got, stored)
-  }
-  const specs = [LookupInSpec.get('n'), LookupInSpec.exists('z')]
-  const looks = await collection.lookupInAllReplicas('replicas', specs)
-  assert.equal(looks.length, 1)
-  for (const found of [await collection.lookupInAnyReplica('replicas', specs), ...looks]) {
-    assert.deepEqual([found.content[0].value, found.content[1].value, found.isReplica], [1, false, false])
-  }
-  const missing = collection.lookupInAnyReplica('never-written', specs)
-  await assert.rejects(missing, couchbase.DocumentUnretrievableError)
-  await assert.rejects(collection.getAnyReplica('never-written'), couchbase.DocumentUnretrievableError)
-}
-
 module.exports = {
   'look-up-in': lookUpIn,
   'mutate-in': mutateIn,
@@ -268,5 +247,4 @@ module.exports = {
   'deleted-documents': deletedDocuments,
   projections,
   'preserve-expiry': preserveExpiry,
-  replicas,
 }

@@ -1,8 +1,8 @@
 """Change streams, heard by a client that was written elsewhere.
 
 Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_ADMIN, ORIBI_CONTROL, ORIBI_STEPS, ORIBI_CONSUMER (the command
-of the consumer as a list in JSON), ORIBI_HEARS (what that client can tell apart), ORIBI_DIRECTORY and ORIBI_LOG (how
-paths of the consumers' logs begin), and writes BEGIN, PASS and FAIL lines; see harness/steps.py. Documents are written
+of the consumer as a list in JSON), ORIBI_HEARS (what that client can tell apart), ORIBI_DIRECTORY, ORIBI_LOG (how
+paths of the consumers' logs begin) and ORIBI_BUCKET, and writes BEGIN, PASS and FAIL lines; see harness/steps.py. Documents are written
 with the Python SDK; consumers write what they hear into journals, which are compared with the answers that the writes
 got.
 """
@@ -36,8 +36,10 @@ UPDATED, REMOVED, EXPIRING = 5, 10, 50
 PATIENCE = 60
 SCOPE = "streams"
 # What `oribi serve` makes when it is not told otherwise.
-VBUCKETS = 64
+VBUCKETS = int(os.environ.get("ORIBI_VBUCKETS", "64"))
 KILLS, CRASHES = 3, 2
+# Threads that write while servers are killed, and the batches that they write before.
+WRITERS, BATCHES_BEFORE = 4, 40
 UNKNOWN_HISTORY = 0x5157
 DURABLY = ServerDurability(DurabilityLevel.PERSIST_TO_MAJORITY)
 Written = namedtuple("Written", "vb seqno cas value expires")
@@ -106,7 +108,7 @@ class Program:
     def connect(self):
         authenticator = PasswordAuthenticator(os.environ["ORIBI_USER"], os.environ["ORIBI_PASSWORD"])
         self.cluster = Cluster.connect(os.environ["ORIBI_CONNSTR"], ClusterOptions(authenticator))
-        self.bucket = self.cluster.bucket("default")
+        self.bucket = self.cluster.bucket(os.environ["ORIBI_BUCKET"])
         self.bucket.collections().create_scope(SCOPE)
         self.places = {0: self.bucket.default_collection()}
         self.left = self.create("left")
@@ -131,7 +133,7 @@ class Program:
                 del self.written[place]
 
     def manifest(self):
-        request = urllib.request.Request(f"{os.environ['ORIBI_ADMIN']}/pools/default/buckets/default/scopes")
+        request = urllib.request.Request(f"{os.environ['ORIBI_ADMIN']}/pools/default/buckets/{os.environ['ORIBI_BUCKET']}/scopes")
         token = base64.b64encode(f"{os.environ['ORIBI_USER']}:{os.environ['ORIBI_PASSWORD']}".encode()).decode()
         request.add_header("Authorization", f"Basic {token}")
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -354,40 +356,57 @@ class Program:
 
     def server_killed(self):
         """After a crash the consumer goes on by itself; at the end it knows what is there, no more and no less."""
+        return self.crashed(["kill-restart"] * CRASHES, VBUCKETS)
+
+    def failovers(self):
+        """The same over nodes that are killed, whose vbuckets others take over."""
+        self.everything.start()
+        return self.crashed(["kill", "return", "kill-again", "return-again"], 1)
+
+    def crashed(self, actions, histories_min):
+        """Writes while the servers change; at least so many vbuckets get a new history."""
         keys = set()
         before = {vb: stream.histories[-1] for vb, stream in self.everything.journal.read().streams.items()}
-
-        def write(writer, stop):
-            number = 0
-            while not stop.is_set():
-                documents = {f"crash-{writer}-{each % 2_000}": {"number": each} for each in range(number, number + 50)}
-                keys.update(documents)
-                durability = DURABLY if number % 200 == 0 else None
-                self.places[0].upsert_multi(documents, **({"durability": durability} if durability else {}))
-                number += 50
-
-        for _ in range(CRASHES):
-            stop = threading.Event()
-            with ThreadPoolExecutor(4) as pool:
-                writers = [pool.submit(write, writer, stop) for writer in range(4)]
-                time.sleep(0.5)
-                request = urllib.request.Request(os.environ["ORIBI_CONTROL"] + "/kill-restart", method="POST")
-                urllib.request.urlopen(request, timeout=60).read()
-                stop.set()
-                for writer in writers:
-                    writer.result()
+        for action in actions:
+            self.write_during(action, keys)
         found = self.found(sorted(keys))
 
         def differing(journal):
-            for vb, stream in journal.streams.items():
-                if stream.histories[-1] == before[vb]:
-                    return f"a new history of vbucket {vb}"
+            begun = [vb for vb, stream in journal.streams.items() if stream.histories[-1] != before[vb]]
+            if len(begun) < histories_min:
+                return f"a new history: only {begun} have one"
             table = {key: (json.loads(change.value), change.cas) for (collection, key), change in journal.table().items()
                      if collection == 0 and key in keys and change.kind == "mutation"}
             return [key for key in found.keys() | table.keys() if found.get(key) != table.get(key)]
 
         self.everything.until(differing, "the documents that are there", may_end=True)
         return f"{len(found)} documents, {len(self.everything.journal.rollbacks())} rollbacks in all"
+
+    def write_during(self, action, keys):
+        """Asks for a change of the servers in the middle of writes, of which some may fail."""
+        stop, begun = threading.Event(), threading.Semaphore(0)
+
+        def write(writer):
+            number = 0
+            while not stop.is_set():
+                documents = {f"crash-{writer}-{each % 2_000}": {"number": each} for each in range(number, number + 50)}
+                keys.update(documents)
+                durability = DURABLY if number % 200 == 0 else None
+                self.places[0].upsert_multi(documents, **({"durability": durability} if durability else {}))
+                begun.release()
+                number += 50
+
+        with ThreadPoolExecutor(WRITERS) as pool:
+            writers = [pool.submit(write, writer) for writer in range(WRITERS)]
+            try:
+                for _ in range(BATCHES_BEFORE):
+                    check(begun.acquire(timeout=PATIENCE), "documents are written")
+                request = urllib.request.Request(f"{os.environ['ORIBI_CONTROL']}/{action}", method="POST")
+                urllib.request.urlopen(request, timeout=230).read()
+            finally:
+                stop.set()
+            for writer in writers:
+                writer.result()
 
     def found(self, keys):
         """What a full read finds: values and CAS by key."""
@@ -418,6 +437,7 @@ def main():
         "consumer-killed": program.consumer_killed,
         "rollback": program.rollback,
         "server-killed": program.server_killed,
+        "failovers": program.failovers,
     }
     try:
         for name in os.environ["ORIBI_STEPS"].split(","):

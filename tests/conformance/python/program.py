@@ -1,8 +1,8 @@
 """The conformance steps with the Couchbase Python SDK.
 
-Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS and
-ORIBI_SUB_DOCUMENTS, and writes BEGIN, PASS and FAIL lines; see harness/steps.py. The blocking API is used
-throughout.
+Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS,
+ORIBI_SUB_DOCUMENTS, ORIBI_BUCKET and ORIBI_REPLICAS, and writes BEGIN, PASS and FAIL lines; see harness/steps.py. The
+blocking API is used throughout.
 """
 
 import functools
@@ -35,6 +35,7 @@ import locks
 import managers
 import nodes
 import queries
+import replicas
 import rights
 import scans
 import sub_documents
@@ -50,6 +51,7 @@ DOCUMENTS = 50_000
 IN_FLIGHT_MAX = 1_000
 BINARY = RawBinaryTranscoder()
 TIMEOUTS = (AmbiguousTimeoutException, UnAmbiguousTimeoutException, TimeoutException)
+BUCKET = os.environ.get("ORIBI_BUCKET", "default")
 NOT_THERE_YET = (*TIMEOUTS, RequestCanceledException, CollectionNotFoundException, KeyspaceNotFoundException)
 
 
@@ -71,7 +73,7 @@ class Program:
         self.cluster = self.open(self.password)
         # The SDK's defaults ask every service of every node, which includes the admin HTTP port.
         self.cluster.wait_until_ready(timedelta(seconds=20))
-        self.bucket = self.cluster.bucket("default")
+        self.bucket = self.cluster.bucket(BUCKET)
         report = self.bucket.ping()
         check(len(report.endpoints) > 0, "the bucket answers a ping")
         self.collection = self.bucket.default_collection()
@@ -189,17 +191,24 @@ class Program:
     def change_nodes(self, step):
         self.nodes.change(self.collection, step)
 
+    def new_client(self):
+        """A client that begins while a node is away finds the others, and every document."""
+        cluster = self.open(self.password)
+        cluster.wait_until_ready(timedelta(seconds=20))
+        self.nodes.compare(cluster.bucket(BUCKET).default_collection())
+        cluster.close()
+
     def with_collection(self, step):
         return step(self.collection)
 
     def compression(self):
         without = self.open(self.password, enable_compression=False)
-        compression.compression(self.collection, without.bucket("default").default_collection())
+        compression.compression(self.collection, without.bucket(BUCKET).default_collection())
         without.close()
 
     def rights(self):
         limited = self.open(self.password, user=os.environ["ORIBI_LIMITED_USER"])
-        rights.rights(self.bucket, limited.bucket("default"))
+        rights.rights(self.bucket, limited.bucket(BUCKET))
         limited.close()
 
     def mutation_tokens(self):
@@ -207,7 +216,7 @@ class Program:
         first, second = (result.mutation_token() for result in results)
         # What queries are told to wait for.
         check(MutationState().add_results(*results), "a state of two mutations")
-        equal(first.bucket_name, "default")
+        equal(first.bucket_name, BUCKET)
         equal((first.partition_id, first.partition_uuid), (second.partition_id, second.partition_uuid))
         differ(first.partition_uuid, 0)
         check(second.sequence_number > first.sequence_number, "seqnos grow")
@@ -314,7 +323,7 @@ class Program:
             try:
                 check(enough.wait(60), "1,000 durable writes")
                 request = urllib.request.Request(os.environ["ORIBI_CONTROL"] + "/kill-restart", method="POST")
-                urllib.request.urlopen(request, timeout=60).read()
+                urllib.request.urlopen(request, timeout=230).read()
             finally:
                 stop.set()
         for writer in writers:
@@ -348,8 +357,10 @@ def main():
         "touch": program.touch,
         "get-and-touch": program.get_and_touch,
         "durability": program.durability,
+        "observed-durability": functools.partial(program.with_collection, replicas.observed_durability),
         "mutation-tokens": program.mutation_tokens,
         **{name: functools.partial(program.with_collection, step) for name, step in sub_documents.STEPS.items()},
+        "replicas": functools.partial(program.with_collection, replicas.replicas),
         "locks": functools.partial(program.with_collection, locks.locks),
         "compression": program.compression,
         "rights": program.rights,
@@ -362,7 +373,9 @@ def main():
         "wrong-password": program.wrong_password,
         "parallel-50000": program.parallel_50000,
         "kill-restart": program.kill_restart,
-        **{step: functools.partial(program.change_nodes, step) for step in nodes.STEPS},
+        **{step: functools.partial(program.change_nodes, step) for step in nodes.BEFORE_NEW_CLIENT},
+        "new-client": program.new_client,
+        **{step: functools.partial(program.change_nodes, step) for step in nodes.AFTER_NEW_CLIENT},
     }
     steps |= {
         "commit": functools.partial(program.with_places, transactions.commit),
@@ -377,6 +390,7 @@ def main():
         "transfers-lost": lambda: transfers.lost(functools.partial(program.open, program.password)),
     }
     steps |= {name: functools.partial(program.with_cluster, step) for name, step in queries.STEPS.items()}
+    steps["whole-answers"] = functools.partial(program.with_cluster, replicas.whole_answers)
     wanted = os.environ["ORIBI_STEPS"].split(",")
     for name, step in steps.items():
         if name not in wanted:

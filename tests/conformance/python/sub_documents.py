@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import couchbase.subdocument as SD
 from couchbase.exceptions import (CasMismatchException, CouchbaseException, DocumentExistsException,
-                                  DocumentNotFoundException, DocumentNotJsonException, DocumentUnretrievableException,
+                                  DocumentNotFoundException, DocumentNotJsonException,
                                   InvalidArgumentException, InvalidValueException, NumberTooBigException, PathExistsException,
                                   PathInvalidException, PathMismatchException, PathNotFoundException, PathTooBigException)
 from couchbase.options import GetOptions, LookupInOptions, MutateInOptions, ReplaceOptions, UpsertOptions
@@ -241,21 +241,6 @@ def preserve_expiry(collection):
     equal(expiry(), None)
 
 
-def replicas(collection):
-    """One node has no replicas: whatever may be answered by any copy is answered by the only one."""
-    stored = collection.upsert("replicas", {"n": 1})
-    got = collection.get_any_replica("replicas")
-    equal((got.content_as[dict], got.cas, got.is_replica), ({"n": 1}, stored.cas, False))
-    everywhere = list(collection.get_all_replicas("replicas"))
-    equal([(each.content_as[dict], each.cas, each.is_replica) for each in everywhere], [({"n": 1}, stored.cas, False)])
-    found = collection.lookup_in_any_replica("replicas", [SD.get("n"), SD.exists("z")])
-    equal((found.content_as[int](0), found.exists(1), found.is_replica), (1, False, False))
-    everywhere = list(collection.lookup_in_all_replicas("replicas", [SD.get("n")]))
-    equal([(each.content_as[int](0), each.is_replica) for each in everywhere], [(1, False)])
-    raises(DocumentUnretrievableException, lambda: collection.get_any_replica("never-written"))
-    raises(DocumentUnretrievableException, lambda: collection.lookup_in_any_replica("never-written", [SD.get("n")]))
-
-
 STEPS = {
     "look-up-in": look_up_in,
     "mutate-in": mutate_in,
@@ -263,5 +248,4 @@ STEPS = {
     "deleted-documents": deleted_documents,
     "projections": projections,
     "preserve-expiry": preserve_expiry,
-    "replicas": replicas,
 }

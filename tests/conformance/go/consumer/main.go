@@ -1,6 +1,6 @@
 // A consumer of change streams over gocbcore's DCP agent, which writes everything that it hears into a journal.
 //
-// Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_JOURNAL and ORIBI_FILTER, goes on where the journal ends,
+// Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_BUCKET, ORIBI_JOURNAL and ORIBI_FILTER, goes on where the journal ends,
 // and runs until it is killed. It says READY when all streams are open. ORIBI_FILTER is empty, `legacy` (no
 // collections), `scope:ID` or `collections:ID,ID`, with ids in hexadecimal.
 package main
@@ -51,7 +51,7 @@ func main() {
 }
 
 func agent(collections bool) *gocbcore.DCPAgent {
-	config := gocbcore.DCPAgentConfig{BucketName: "default"}
+	config := gocbcore.DCPAgentConfig{BucketName: os.Getenv("ORIBI_BUCKET")}
 	ok(config.FromConnStr(os.Getenv("ORIBI_CONNSTR")))
 	config.SecurityConfig.Auth = gocbcore.PasswordAuthProvider{
 		Username: os.Getenv("ORIBI_USER"), Password: os.Getenv("ORIBI_PASSWORD"),

@@ -1,10 +1,10 @@
 //! The conformance steps with the Couchbase Rust SDK.
 //!
-//! Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS and
-//! ORIBI_SUB_DOCUMENTS, and writes BEGIN, PASS and FAIL lines; see harness/steps.py. This file owns
-//! the order of the steps, `checks` what a failed expectation is, and `steps` what the steps do.
-//! The crate is outside of the workspace on purpose: nothing of Oribi is used here, and the SDK's
-//! dependencies stay out of its lock file.
+//! Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS,
+//! ORIBI_SUB_DOCUMENTS, ORIBI_BUCKET and ORIBI_REPLICAS, and writes BEGIN, PASS and FAIL lines; see
+//! harness/steps.py. This file owns the order of the steps, `checks` what a failed expectation is,
+//! and `steps` what the steps do. The crate is outside of the workspace on purpose: nothing of
+//! Oribi is used here, and the SDK's dependencies stay out of its lock file.
 
 mod checks;
 mod steps;

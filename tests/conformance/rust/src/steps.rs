@@ -7,6 +7,7 @@ mod log;
 mod managers;
 mod many;
 mod nodes;
+mod replicas;
 mod rights;
 mod sub_document_cases;
 mod sub_documents;
@@ -39,7 +40,7 @@ use crate::checks::{Failure, Outcome, check, equal, eventually, fails, within};
 
 const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 
-pub const NAMES: [&str; 34] = [
+pub const NAMES: [&str; 38] = [
     "crud",
     "not-found",
     "exists",
@@ -50,6 +51,7 @@ pub const NAMES: [&str; 34] = [
     "touch",
     "get-and-touch",
     "durability",
+    "observed-durability",
     "mutation-tokens",
     "look-up-in",
     "mutate-in",
@@ -72,7 +74,10 @@ pub const NAMES: [&str; 34] = [
     "kill-restart",
     "join",
     "kill",
+    "new-client",
     "return",
+    "kill-again",
+    "return-again",
     "leave",
 ];
 
@@ -81,6 +86,11 @@ pub struct Program {
     bucket: Bucket,
     collection: Collection,
     written: ExpectedValues,
+}
+
+/// The bucket that steps use.
+fn bucket_name() -> String {
+    env::var("ORIBI_BUCKET").unwrap_or_else(|_| "default".to_owned())
 }
 
 async fn open(password: &str) -> couchbase::error::Result<Cluster> {
@@ -110,7 +120,7 @@ impl Program {
     pub async fn connect() -> Result<Program, Failure> {
         let cluster = within(open(&env::var("ORIBI_PASSWORD")?)).await?;
         within(cluster.wait_until_ready(None)).await?;
-        let bucket = cluster.bucket("default");
+        let bucket = cluster.bucket(bucket_name());
         within(bucket.wait_until_ready(None)).await?;
         within(bucket.ping(None)).await?;
         let collection = bucket.default_collection();
@@ -129,6 +139,7 @@ impl Program {
             "touch" => self.touch().await,
             "get-and-touch" => self.get_and_touch().await,
             "durability" => self.durability().await,
+            "observed-durability" | "scans" => Ok("this SDK has none".to_owned()),
             "mutation-tokens" => self.mutation_tokens().await,
             "look-up-in" => self.look_up_in().await,
             "mutate-in" => self.mutate_in().await,
@@ -140,7 +151,6 @@ impl Program {
             "locks" => self.locks().await,
             "compression" => self.compression().await,
             "rights" => self.rights().await,
-            "scans" => Ok("this SDK has none".to_owned()),
             "collections" => self.collections().await,
             "users" => self.users().await,
             "buckets" => self.buckets().await,
@@ -149,7 +159,10 @@ impl Program {
             "wrong-password" => self.wrong_password().await,
             "parallel-50000" => self.parallel_50000().await,
             "kill-restart" => self.kill_restart().await,
-            "join" | "kill" | "return" | "leave" => self.change_nodes(name).await,
+            "new-client" => self.new_client().await,
+            "join" | "kill" | "return" | "kill-again" | "return-again" | "leave" => {
+                self.change_nodes(name).await
+            }
             _ => Err(format!("there is no step {name}").into()),
         }
     }
@@ -316,7 +329,7 @@ impl Program {
         let (Some(first), Some(second), Some(removal)) = tokens else {
             return Err("a mutation without a token".into());
         };
-        equal(first.bucket_name(), "default")?;
+        equal(first.bucket_name(), &bucket_name())?;
         equal(first.partition_id(), second.partition_id())?;
         equal(first.partition_uuid(), second.partition_uuid())?;
         check(first.partition_uuid() != 0, "a vbucket uuid")?;
@@ -326,7 +339,7 @@ impl Program {
         let state = MutationState::new().push_token(first.clone()).push_token(second.clone());
         let place = json!([second.sequence_number(), second.partition_uuid().to_string()]);
         let places = json!({ second.partition_id().to_string(): place });
-        equal(serde_json::to_value(state)?, json!({ "default": places }))?;
+        equal(serde_json::to_value(state)?, json!({ bucket_name(): places }))?;
         Ok(String::new())
     }
 

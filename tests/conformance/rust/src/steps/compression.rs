@@ -7,14 +7,14 @@ use couchbase::subdoc::mutate_in_specs::{MutateInSpec, UpsertSpecOptions};
 use couchbase::transcoding::raw_binary;
 use serde_json::{Value, json};
 
-use super::{Program, open_as};
+use super::{Program, bucket_name, open_as};
 use crate::checks::{Failure, Outcome, equal, within};
 
 impl Program {
     pub(super) async fn compression(&self) -> Outcome {
         let (user, password) = (std::env::var("ORIBI_USER")?, std::env::var("ORIBI_PASSWORD")?);
         let cluster = within(open_as(&user, &password, Some(CompressionMode::Disabled))).await?;
-        let without = cluster.bucket("default").default_collection();
+        let without = cluster.bucket(bucket_name()).default_collection();
         let readers = [&self.collection, &without];
         let text = "compressible ".repeat(400);
 

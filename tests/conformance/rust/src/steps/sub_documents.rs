@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use couchbase::error::ErrorKind;
-use couchbase::get_replica_strategy::{GetReplicaStrategy, ReplicaIndex};
 use couchbase::options::kv_options::{
     GetOptions, LookupInOptions, MutateInOptions, ReplaceOptions, UpsertOptions,
 };
@@ -178,16 +177,6 @@ impl Program {
         within(self.collection.upsert(key, &document, None)).await?;
         // The SDK shows "none" as the time 0.
         check(expiry().await?.is_none_or(|time| time.timestamp() == 0), "no expiry")?;
-        Ok(String::new())
-    }
-
-    /// One node has no replicas, and this SDK reads from no other copy than the one that is asked
-    /// for.
-    pub(super) async fn replicas(&self) -> Outcome {
-        within(self.collection.upsert("replicas", 1, None)).await?;
-        let first = GetReplicaStrategy::from_index(ReplicaIndex::First, None);
-        let refused = self.collection.get_replica("replicas", first, None).await;
-        fails(refused, ErrorKind::ReplicaIndexOutOfBounds)?;
         Ok(String::new())
     }
 }

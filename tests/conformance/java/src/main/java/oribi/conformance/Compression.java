@@ -29,7 +29,7 @@ final class Compression {
   String compression() {
     Cluster cluster = steps.clusterWithoutCompression();
     try {
-      both(steps.collection, cluster.bucket("default").defaultCollection());
+      both(steps.collection, cluster.bucket(steps.bucketName).defaultCollection());
     } finally {
       cluster.disconnect();
     }

@@ -33,7 +33,7 @@ import java.util.concurrent.TimeUnit;
 /**
  * A consumer of change streams with Couchbase's Java client, which writes everything that it hears into a journal.
  *
- * <p>Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_JOURNAL and ORIBI_FILTER, goes on where the journal
+ * <p>Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_BUCKET, ORIBI_JOURNAL and ORIBI_FILTER, goes on where the journal
  * ends, and runs until it is killed. It says READY when all streams are open. ORIBI_FILTER is empty, `legacy` (no
  * collections), `scope:ID` or `collections:ID,ID`, with ids in hexadecimal. Changes are held back until the server
  * has persisted them, as connectors do.
@@ -79,7 +79,7 @@ public final class Consumer implements DatabaseChangeListener {
     Client.Builder builder = Client.builder()
         .connectionString(System.getenv("ORIBI_CONNSTR"))
         .credentials(System.getenv("ORIBI_USER"), System.getenv("ORIBI_PASSWORD"))
-        .bucket("default")
+        .bucket(System.getenv("ORIBI_BUCKET"))
         // The defaults of a few seconds are too short for a busy machine.
         .bootstrapTimeout(READY)
         .socketConnectTimeout(READY.toMillis())

@@ -5,10 +5,14 @@ import static oribi.conformance.Checks.equal;
 import static oribi.conformance.Checks.eventually;
 
 import com.couchbase.client.core.error.DurabilityAmbiguousException;
+import com.couchbase.client.core.error.DurabilityImpossibleException;
 import com.couchbase.client.core.error.RequestCanceledException;
 import com.couchbase.client.core.error.TimeoutException;
 import com.couchbase.client.core.msg.kv.DurabilityLevel;
+import com.couchbase.client.java.Bucket;
+import com.couchbase.client.java.Cluster;
 import com.couchbase.client.java.Collection;
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -31,21 +35,47 @@ final class Nodes {
     Collection collection = steps.collection;
     write(collection, "before-" + step);
     ManySteps.control(step);
+    compare(collection);
+    write(collection, "after-" + step);
+    return null;
+  }
+
+  /** A client that begins while a node is away finds the others, and every document. */
+  String newClient() throws InterruptedException {
+    Cluster cluster = steps.anotherCluster();
+    try {
+      Bucket bucket = cluster.bucket(steps.bucketName);
+      bucket.waitUntilReady(Duration.ofSeconds(20));
+      compare(bucket.defaultCollection());
+    } finally {
+      cluster.disconnect();
+    }
+    return null;
+  }
+
+  /** Reads everything that was written. */
+  private void compare(Collection collection) throws InterruptedException {
     for (Map.Entry<String, String> each : written.entrySet()) {
       eventually(() -> equal(collection.get(each.getKey()).contentAs(String.class), each.getValue()), TRANSIENT);
     }
-    write(collection, "after-" + step);
-    return null;
   }
 
   /** Half of the documents are new ones, half those of other steps. */
   private void write(Collection collection, String value) throws InterruptedException {
     for (int number = 0; number < DOCUMENTS; number++) {
       String key = number % 2 == 1 ? value + "-" + number : "shared-" + number;
-      eventually(
-          () -> collection.upsert(key, value, upsertOptions().durability(DurabilityLevel.PERSIST_TO_MAJORITY)),
-          TRANSIENT);
+      eventually(() -> writeOnce(collection, key, value), TRANSIENT);
       written.put(key, value);
+    }
+  }
+
+  /** Writes durably; plainly where one of two copies is away, because the other one is no majority. */
+  private static void writeOnce(Collection collection, String key, String value) {
+    try {
+      collection.upsert(key, value, upsertOptions().durability(DurabilityLevel.PERSIST_TO_MAJORITY));
+    } catch (DurabilityImpossibleException impossible) {
+      equal(Replicas.REPLICAS, 1);
+      collection.upsert(key, value);
     }
   }
 }

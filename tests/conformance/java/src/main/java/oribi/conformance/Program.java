@@ -9,8 +9,8 @@ import java.util.Set;
 /**
  * The conformance steps with the Couchbase Java SDK.
  *
- * <p>Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS and ORIBI_SUB_DOCUMENTS, and
- * writes BEGIN, PASS and FAIL lines; see harness/steps.py. This class owns the order of the steps, {@link Steps}
+ * <p>Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS, ORIBI_SUB_DOCUMENTS,
+ * ORIBI_BUCKET and ORIBI_REPLICAS, and writes BEGIN, PASS and FAIL lines; see harness/steps.py. This class owns the order of the steps, {@link Steps}
  * what they do, {@link SubDocuments} those about parts of documents, {@link ManySteps} the two that run many
  * operations at once, and {@link Checks} what a failed expectation is.
  */
@@ -35,7 +35,9 @@ public final class Program {
     all.put("expiry", steps::expiry);
     all.put("touch", steps::touch);
     all.put("get-and-touch", steps::getAndTouch);
+    Replicas replicas = new Replicas(steps);
     all.put("durability", steps::durability);
+    all.put("observed-durability", replicas::observedDurability);
     all.put("mutation-tokens", steps::mutationTokens);
     all.put("look-up-in", parts::lookUpIn);
     all.put("mutate-in", parts::mutateIn);
@@ -43,7 +45,7 @@ public final class Program {
     all.put("deleted-documents", parts::deletedDocuments);
     all.put("projections", parts::projections);
     all.put("preserve-expiry", parts::preserveExpiry);
-    all.put("replicas", parts::replicas);
+    all.put("replicas", replicas::replicas);
     all.put("locks", new Locks(steps)::locks);
     all.put("compression", new Compression(steps)::compression);
     all.put("rights", new Rights(steps)::rights);
@@ -78,9 +80,10 @@ public final class Program {
     all.put("query-indexes", queries::indexes);
     all.put("query-streaming", queries::streaming);
     Nodes nodes = new Nodes(steps);
-    for (String step : List.of("join", "kill", "return", "leave")) {
+    for (String step : List.of("join", "kill", "new-client", "return", "kill-again", "return-again", "leave")) {
       all.put(step, () -> nodes.change(step));
     }
+    all.put("new-client", nodes::newClient);
     all.keySet().retainAll(Set.of(System.getenv("ORIBI_STEPS").split(",")));
     for (Map.Entry<String, Step> step : all.entrySet()) {
       // Without a connection every other step fails in the same way.

@@ -12,16 +12,13 @@ import static oribi.conformance.SubDocumentCases.compare;
 
 import com.couchbase.client.core.error.CasMismatchException;
 import com.couchbase.client.core.error.DocumentNotFoundException;
-import com.couchbase.client.core.error.DocumentUnretrievableException;
 import com.couchbase.client.core.error.InvalidArgumentException;
 import com.couchbase.client.java.Collection;
 import com.couchbase.client.java.json.JsonArray;
 import com.couchbase.client.java.json.JsonObject;
-import com.couchbase.client.java.kv.GetReplicaResult;
 import com.couchbase.client.java.kv.GetResult;
 import com.couchbase.client.java.kv.LookupInMacro;
 import com.couchbase.client.java.kv.LookupInOptions;
-import com.couchbase.client.java.kv.LookupInReplicaResult;
 import com.couchbase.client.java.kv.LookupInResult;
 import com.couchbase.client.java.kv.LookupInSpec;
 import com.couchbase.client.java.kv.MutateInMacro;
@@ -36,7 +33,6 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.Supplier;
-import java.util.stream.Stream;
 
 /** Parts of documents, and attributes beside them: what {@link SubDocumentCases} cannot say. */
 final class SubDocuments {
@@ -220,33 +216,6 @@ final class SubDocuments {
     check(expiry.get().orElseThrow().isAfter(first.orElseThrow()), "a later expiry");
     collection().upsert("preserved", document);
     equal(expiry.get(), Optional.empty());
-    return null;
-  }
-
-  /** One node has no replicas: whatever may be answered by any copy is answered by the only one. */
-  String replicas() {
-    MutationResult stored = collection().upsert("replicas", JsonArray.from(1));
-    List<GetReplicaResult> everywhere = collection().getAllReplicas("replicas").toList();
-    equal(everywhere.size(), 1);
-    Stream.concat(Stream.of(collection().getAnyReplica("replicas")), everywhere.stream())
-        .forEach(
-            got -> {
-              equal(got.contentAsArray(), JsonArray.from(1));
-              equal(got.cas(), stored.cas());
-              equal(got.isReplica(), false);
-            });
-    List<LookupInSpec> specs = List.of(LookupInSpec.get("[0]"), LookupInSpec.exists("[1]"));
-    List<LookupInReplicaResult> looks = collection().lookupInAllReplicas("replicas", specs).toList();
-    equal(looks.size(), 1);
-    Stream.concat(Stream.of(collection().lookupInAnyReplica("replicas", specs)), looks.stream())
-        .forEach(
-            found -> {
-              compare(found, 0, 1);
-              equal(found.exists(1), false);
-              equal(found.isReplica(), false);
-            });
-    fails(() -> collection().lookupInAnyReplica("never-written", specs), DocumentUnretrievableException.class);
-    fails(() -> collection().getAnyReplica("never-written"), DocumentUnretrievableException.class);
     return null;
   }
 }
