@@ -268,7 +268,11 @@ func (r *session) converge() string {
 // checkRound reads every key once more and checks all that has changed.
 func (r *session) checkRound() (violations []string) {
 	for _, k := range r.buckets {
-		violations = append(violations, r.compareCopies(k)...)
+		// The leader may leave a copy out that lagged, and take it in again, also later.
+		var different error
+		if !poll(healMax, func() bool { different = r.compareCopies(k); return different == nil }) {
+			violations = append(violations, different.Error())
+		}
 		violations = append(violations, r.checkPlainKeys(k)...)
 		for _, h := range k.registers {
 			violations = append(violations, r.finalRead(h)...)
@@ -366,8 +370,10 @@ func (r *session) checkRegisters(all []*history) (violations []string) {
 }
 
 func (r *session) checkPlainKeys(k *keys) (violations []string) {
-	tables, err := r.cluster.failoverTables(k)
-	if err != nil {
+	var tables [][]historyEntry
+	var err error
+	isKnown := func() bool { tables, err = r.cluster.failoverTables(k); return err == nil }
+	if !poll(healMax, isKnown) {
 		return []string{err.Error()}
 	}
 	for _, p := range slices.Concat(k.plain, k.doubtful) {
@@ -409,7 +415,7 @@ func (r *session) checkPlainKeys(k *keys) (violations []string) {
 }
 
 // compareCopies reads every register from all of its copies.
-func (r *session) compareCopies(k *keys) []string {
+func (r *session) compareCopies(k *keys) error {
 	chains, err := r.cluster.chains(r.cluster.nodes[0], k.bucket)
 	connections := map[*node]*rawConnection{}
 	for _, n := range r.cluster.nodes {
@@ -417,10 +423,10 @@ func (r *session) compareCopies(k *keys) []string {
 			connections[n], err = dialRaw(n.kv(), k.bucket)
 		}
 		if err != nil {
-			return []string{fmt.Sprintf("copies of %s cannot be compared: %v", k.bucket, err)}
+			return fmt.Errorf("copies of %s cannot be compared: %w", k.bucket, err)
 		}
 		defer connections[n].stream.Close()
-		_ = connections[n].stream.SetDeadline(time.Now().Add(healMax))
+		_ = connections[n].stream.SetDeadline(time.Now().Add(readableMax))
 	}
 	for _, h := range k.registers {
 		var first *memd.Packet
@@ -431,15 +437,15 @@ func (r *session) compareCopies(k *keys) []string {
 			}
 			answer, err := connections[n].call(request)
 			if err != nil {
-				return []string{fmt.Sprintf("copy of %s at %s: %v", h.Key, n.name, err)}
+				return fmt.Errorf("copy of %s at %s: %w", h.Key, n.name, err)
 			}
 			if first == nil {
 				first = answer
 			}
 			isEqual := answer.Status == first.Status && answer.Cas == first.Cas && bytes.Equal(answer.Value, first.Value)
 			if !isEqual {
-				return []string{fmt.Sprintf("copies of %s in %s differ: %v %q %#x, at %s %v %q %#x", h.Key, k.bucket,
-					first.Status, first.Value, first.Cas, n.name, answer.Status, answer.Value, answer.Cas)}
+				return fmt.Errorf("copies of %s in %s differ: %v %q %#x, at %s %v %q %#x", h.Key, k.bucket,
+					first.Status, first.Value, first.Cas, n.name, answer.Status, answer.Value, answer.Cas)
 			}
 		}
 	}
