@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -159,14 +160,50 @@ func (c *counts) total() int {
 	return total
 }
 
+// clientLink is a gocb client of a bucket, which can be replaced: gocbcore 10.9.3 locks itself up when
+// the map drops a node from which an answer with a map arrives (kvMux.pipelineTakeover waits for
+// the connection's reader, which waits in kvMux.handleNotMyVbucket for the mutex that it holds).
+type clientLink struct {
+	cluster atomic.Pointer[gocb.Cluster]
+	found   atomic.Pointer[gocb.Collection]
+}
+
+func (l *clientLink) collection() *gocb.Collection { return l.found.Load() }
+
+// connect replaces the client.
+func (l *clientLink) connect(nodes []*node, bucket string) error {
+	var seeds []string
+	for _, n := range nodes {
+		seeds = append(seeds, n.kv())
+	}
+	cluster, err := gocb.Connect("couchbase://"+strings.Join(seeds, ","), gocb.ClusterOptions{
+		Authenticator: gocb.PasswordAuthenticator{Username: user, Password: password},
+	})
+	if err != nil {
+		return err
+	}
+	opened := cluster.Bucket(bucket)
+	if err := opened.WaitUntilReady(clientsReady, &gocb.WaitUntilReadyOptions{
+		ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue},
+	}); err != nil {
+		return fmt.Errorf("a client of %s is not ready: %w", bucket, err)
+	}
+	l.found.Store(opened.DefaultCollection())
+	// One that has locked itself up never closes.
+	if before := l.cluster.Swap(cluster); before != nil {
+		go func() { _ = before.Close(nil) }()
+	}
+	return nil
+}
+
 // client is a goroutine that works on a bucket's keys.
 type client struct {
-	name       string
-	collection *gocb.Collection
-	keys       *keys
-	gate       *sync.RWMutex
-	counts     *counts
-	service    *service
+	name    string
+	link    *clientLink
+	keys    *keys
+	gate    *sync.RWMutex
+	counts  *counts
+	service *service
 	// In rounds in which several memories are lost.
 	persistsOnly *atomic.Bool
 	random       *rand.Rand
@@ -218,7 +255,7 @@ func (c *client) useRegister(h *history) {
 
 func (c *client) get(h *history) (operation, bool) {
 	o := operation{Client: c.name, Kind: read, Call: now()}
-	result, err := c.collection.Get(h.Key, &gocb.GetOptions{Timeout: readMax})
+	result, err := c.link.collection().Get(h.Key, &gocb.GetOptions{Timeout: readMax})
 	o.Return = now()
 	var name string
 	o.Outcome, name = classify(err)
@@ -244,17 +281,17 @@ func (c *client) write(h *history, k kind, value, expect int64, cas gocb.Cas) {
 	var err error
 	switch k {
 	case set:
-		result, err = c.collection.Upsert(h.Key, value, &gocb.UpsertOptions{DurabilityLevel: level, Timeout: writeMax})
+		result, err = c.link.collection().Upsert(h.Key, value, &gocb.UpsertOptions{DurabilityLevel: level, Timeout: writeMax})
 	case insert:
-		result, err = c.collection.Insert(h.Key, value, &gocb.InsertOptions{DurabilityLevel: level, Timeout: writeMax})
+		result, err = c.link.collection().Insert(h.Key, value, &gocb.InsertOptions{DurabilityLevel: level, Timeout: writeMax})
 	case replace:
-		result, err = c.collection.Replace(h.Key, value,
+		result, err = c.link.collection().Replace(h.Key, value,
 			&gocb.ReplaceOptions{Cas: cas, DurabilityLevel: level, Timeout: writeMax})
 	case remove:
-		result, err = c.collection.Remove(h.Key, &gocb.RemoveOptions{DurabilityLevel: level, Timeout: writeMax})
+		result, err = c.link.collection().Remove(h.Key, &gocb.RemoveOptions{DurabilityLevel: level, Timeout: writeMax})
 	case increment:
 		var counted *gocb.CounterResult
-		counted, err = c.collection.Binary().Increment(h.Key,
+		counted, err = c.link.collection().Binary().Increment(h.Key,
 			&gocb.IncrementOptions{Initial: 1, Delta: 1, DurabilityLevel: level, Timeout: writeMax})
 		if err == nil {
 			result, o.Value = &counted.MutationResult, int64(counted.Content())
@@ -337,7 +374,7 @@ func (w *plainWriter) write(at int) {
 	key := w.keys.plainAt(at)
 	w.next++
 	o := plainOperation{Client: w.name, IsWrite: true, Number: w.next, Call: now()}
-	result, err := w.collection.Upsert(key.key, o.Number, &gocb.UpsertOptions{Timeout: writeMax})
+	result, err := w.link.collection().Upsert(key.key, o.Number, &gocb.UpsertOptions{Timeout: writeMax})
 	o.Return = now()
 	found, name := classify(err)
 	w.counts.add("plain set: " + name)
@@ -357,7 +394,7 @@ func (w *plainWriter) write(at int) {
 
 func (w *plainWriter) read(key *plainKey) {
 	o := plainOperation{Client: w.name, Call: now()}
-	result, err := w.collection.Get(key.key, &gocb.GetOptions{Timeout: readMax})
+	result, err := w.link.collection().Get(key.key, &gocb.GetOptions{Timeout: readMax})
 	o.Return = now()
 	found, name := classify(err)
 	w.counts.add("plain read: " + name)

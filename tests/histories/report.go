@@ -22,13 +22,15 @@ type report struct {
 	Undecided  int            `json:"undecided"`
 	// In seconds: the longest time in which a vbucket served nothing, and from the end of the last
 	// fault until everything is served, and until all copies are equal and on disk.
-	WithoutService float64  `json:"without_service_s"`
-	Served         float64  `json:"served_again_s"`
-	Converged      float64  `json:"converged_s"`
-	MutantsFound   int      `json:"mutants_found"`
-	Mutants        int      `json:"mutants"`
-	Violations     []string `json:"violations"`
-	Directory      string   `json:"directory,omitempty"`
+	WithoutService float64 `json:"without_service_s"`
+	Served         float64 `json:"served_again_s"`
+	Converged      float64 `json:"converged_s"`
+	// Clients that had locked themselves up, or seemed to.
+	ClientsReplaced int      `json:"clients_replaced"`
+	MutantsFound    int      `json:"mutants_found"`
+	Mutants         int      `json:"mutants"`
+	Violations      []string `json:"violations"`
+	Directory       string   `json:"directory,omitempty"`
 }
 
 func (r *report) print(isJSON bool) {
@@ -45,6 +47,7 @@ func (r *report) print(isJSON bool) {
 		r.Keys, r.PlainKeys, r.Undecided, checkMax)
 	fmt.Printf("longest time of a vbucket without service %.1f s, after the last fault %.1f s, until copies were equal %.1f s\n",
 		r.WithoutService, r.Served, r.Converged)
+	fmt.Printf("times that stuck clients were replaced: %d\n", r.ClientsReplaced)
 	fmt.Printf("mutants found: %d of %d\n", r.MutantsFound, r.Mutants)
 	for _, violation := range r.Violations {
 		fmt.Printf("VIOLATION %s\n", violation)

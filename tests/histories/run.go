@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,18 +23,20 @@ const (
 	// Once they are, every key can be read.
 	readableMax = 20 * time.Second
 	// For the history of one key.
-	checkMax      = 30 * time.Second
-	clientsReady  = 60 * time.Second
-	beforeFaults  = 300 * time.Millisecond
-	connectionMax = 2
+	checkMax     = 30 * time.Second
+	clientsReady = 60 * time.Second
+	// After so long without service after the last fault, perhaps it is the client.
+	clientPatience = 10 * time.Second
+	beforeFaults   = 300 * time.Millisecond
+	connectionMax  = 2
 )
 
 type session struct {
 	options
 	cluster *cluster
 	buckets []*keys
-	// The default collection of each bucket, for reads at the end of a round.
-	collections  map[string]*gocb.Collection
+	// The clients of each bucket.
+	links        map[string][]*clientLink
 	gate         sync.RWMutex
 	persistsOnly atomic.Bool
 	counts       *counts
@@ -48,7 +49,7 @@ type session struct {
 
 func newRun(o options) (*session, error) {
 	r := &session{
-		options: o, collections: map[string]*gocb.Collection{}, began: time.Now(),
+		options: o, links: map[string][]*clientLink{}, began: time.Now(),
 		counts: &counts{of: map[string]int{}}, service: &service{last: map[string]int64{}},
 	}
 	r.report = report{Seed: o.seed, From: o.from, Faults: map[string]int{}}
@@ -82,33 +83,19 @@ func newRun(o options) (*session, error) {
 
 // startClients starts everything that works on a bucket; it waits for the gate.
 func (r *session) startClients(k *keys) error {
-	var collections []*gocb.Collection
 	for range connectionMax {
-		var seeds []string
-		for _, n := range r.cluster.nodes {
-			seeds = append(seeds, n.kv())
-		}
-		cluster, err := gocb.Connect("couchbase://"+strings.Join(seeds, ","), gocb.ClusterOptions{
-			Authenticator: gocb.PasswordAuthenticator{Username: user, Password: password},
-		})
-		if err != nil {
+		link := &clientLink{}
+		if err := link.connect(r.cluster.nodes, k.bucket); err != nil {
 			return err
 		}
-		bucket := cluster.Bucket(k.bucket)
-		if err := bucket.WaitUntilReady(clientsReady, &gocb.WaitUntilReadyOptions{
-			ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue},
-		}); err != nil {
-			return fmt.Errorf("a client of %s is not ready: %w", k.bucket, err)
-		}
-		collections = append(collections, bucket.DefaultCollection())
+		r.links[k.bucket] = append(r.links[k.bucket], link)
 	}
-	r.collections[k.bucket] = collections[0]
 	source := func(number int) *rand.Rand {
 		return rand.New(rand.NewPCG(r.seed, uint64(1000*k.replicas+number+100_000*r.from)))
 	}
 	newClient := func(name string, number int) client {
 		return client{
-			name: fmt.Sprintf("%s %d", name, number), collection: collections[number%connectionMax], keys: k,
+			name: fmt.Sprintf("%s %d", name, number), link: r.links[k.bucket][number%connectionMax], keys: k,
 			gate: &r.gate, counts: r.counts, service: r.service, persistsOnly: &r.persistsOnly, random: source(number),
 		}
 	}
@@ -154,6 +141,9 @@ func (r *session) rounds() {
 func (r *session) round(p plan) []string {
 	begun, before := time.Now(), r.counts.total()
 	r.persistsOnly.Store(p.LosesMemories)
+	if err := r.replaceClients(); err != nil {
+		return []string{err.Error()}
+	}
 	r.service.restart()
 	r.gate.Unlock()
 	time.Sleep(beforeFaults)
@@ -217,8 +207,15 @@ func (r *session) play(p plan) error {
 
 // waitForService waits until every vbucket with a register is served.
 func (r *session) waitForService(healed int64) string {
-	waiting := ""
+	waiting, patience := "", time.Now().Add(clientPatience)
 	isServed := func() bool {
+		if time.Now().After(patience) {
+			r.report.ClientsReplaced++
+			if err := r.replaceClients(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+			patience = time.Now().Add(clientPatience)
+		}
 		if waiting = r.cluster.ended(); waiting != "" {
 			return true
 		}
@@ -233,6 +230,18 @@ func (r *session) waitForService(healed int64) string {
 		return fmt.Sprintf("%v after the last fault: %s", time.Duration(now()-healed).Round(time.Second), waiting)
 	}
 	return ""
+}
+
+// replaceClients gives every client a new connection to the cluster.
+func (r *session) replaceClients() error {
+	for bucket, links := range r.links {
+		for _, link := range links {
+			if err := link.connect(r.cluster.nodes, bucket); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *service) notServed(k *keys, since int64) string {
@@ -299,7 +308,7 @@ func (r *session) finalRead(h *history) []string {
 	isRead := func() bool {
 		o := operation{Client: "final", Kind: read, Call: now(), Outcome: done}
 		var result *gocb.GetResult
-		result, last = r.collections[h.Bucket].Get(h.Key, &gocb.GetOptions{Timeout: readMax})
+		result, last = r.links[h.Bucket][0].collection().Get(h.Key, &gocb.GetOptions{Timeout: readMax})
 		o.Return = now()
 		if found, _ := classify(last); found != done && found != missing {
 			return false
@@ -313,10 +322,19 @@ func (r *session) finalRead(h *history) []string {
 		h.add(o)
 		return true
 	}
-	if !poll(readableMax, isRead) {
+	if !r.isReadable(isRead) {
 		return []string{r.unreadable(h.Bucket, h.Key, last)}
 	}
 	return nil
+}
+
+// isReadable repeats a read, if need be with new clients.
+func (r *session) isReadable(isRead func() bool) bool {
+	if poll(clientPatience, isRead) {
+		return true
+	}
+	r.report.ClientsReplaced++
+	return r.replaceClients() == nil && poll(readableMax, isRead)
 }
 
 // unreadable says what the client and each node answer to a read of the key.
@@ -381,7 +399,7 @@ func (r *session) checkPlainKeys(k *keys) (violations []string) {
 		var last error
 		isRead := func() bool {
 			var result *gocb.GetResult
-			result, last = r.collections[k.bucket].Get(p.key, &gocb.GetOptions{Timeout: readMax})
+			result, last = r.links[k.bucket][0].collection().Get(p.key, &gocb.GetOptions{Timeout: readMax})
 			if found, _ := classify(last); found == missing {
 				return true
 			}
