@@ -97,8 +97,9 @@ impl VBucket {
         true
     }
 
-    /// Serves no client from here on, and feeds the copies that follow still. Its high seqno is
-    /// final. Does not block. False when it is not active, or its documents are being loaded.
+    /// Serves no client from here on, and feeds the copies that follow still. Durable writes that
+    /// wait get their outcome; then its high seqno is final. Does not block. False when it is not
+    /// active, or its documents are being loaded.
     pub(crate) fn begin_hand_over(&self) -> bool {
         let _phase_is_steady = self.table.lock();
         let is_active = self.table.phase().load(Ordering::Acquire) == VbucketPhase::Active as u8;
@@ -112,6 +113,12 @@ impl VBucket {
     /// True after [`VBucket::begin_hand_over`], until the vbucket is a copy.
     pub fn is_handing_over(&self) -> bool {
         self.table.phase().load(Ordering::Acquire) == HANDING_OVER
+    }
+
+    /// True once a vbucket that hands over appends nothing any more, until it is a copy.
+    pub fn has_final_seqno(&self) -> bool {
+        // No prepare begins in this phase.
+        self.is_handing_over() && !self.has_pending.load(Ordering::Acquire)
     }
 
     /// Serves nothing from here on, and is a copy in memory; the store learns of it with the next

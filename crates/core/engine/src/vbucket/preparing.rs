@@ -25,7 +25,7 @@ use super::fetching::is_absence_marker;
 use super::pending::{PendingWrite, PrepareStatus};
 use super::shared_table::TableGuard;
 use super::write_quorum::WriteQuorum;
-use super::{LOADING, RECOMMITTING, VBucket};
+use super::{HANDING_OVER, LOADING, RECOMMITTING, VBucket};
 use crate::checkpoint::{CheckpointManager, StreamWaker};
 use crate::hash_table::KeyHash;
 use crate::item::{ItemRef, NewItem};
@@ -103,7 +103,8 @@ impl VBucket {
         {
             let mut table = self.table.lock();
             let phase = self.table.phase().load(Ordering::Acquire);
-            if phase != VbucketPhase::Active as u8 && phase != LOADING {
+            let is_decided_here = [VbucketPhase::Active as u8, LOADING, HANDING_OVER];
+            if !is_decided_here.contains(&phase) {
                 // Another epoch decides about it: an inherited prepare has no limit.
                 return;
             }
@@ -169,10 +170,10 @@ impl VBucket {
         }
     }
 
-    /// True while this copy decides about prepares: one that hands over appends nothing.
+    /// True while this copy decides about prepares.
     fn has_outcomes(&self) -> bool {
         let phase = self.table.phase().load(Ordering::Acquire);
-        phase == VbucketPhase::Active as u8 || phase == LOADING || phase == RECOMMITTING
+        [VbucketPhase::Active as u8, LOADING, RECOMMITTING, HANDING_OVER].contains(&phase)
     }
 
     fn complete(

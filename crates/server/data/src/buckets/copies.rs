@@ -134,6 +134,8 @@ impl BucketCopies {
 impl VbucketCopies for BucketCopies {
     fn local(&self) -> Vec<LocalCopy> {
         let local = |(vbid, copy): (Vbid, u64)| {
+            // First: the end that is read after it is final.
+            let hands_over = self.bucket.vbucket(vbid)?.has_final_seqno();
             let standing = self.bucket.vbucket(vbid)?.copy_standing();
             let CopyStanding { promised, recorded, complete_end, is_intact, .. } = standing;
             let is_unreadable = standing.is_unreadable;
@@ -141,7 +143,6 @@ impl VbucketCopies for BucketCopies {
                 return None;
             }
             let report = PromiseReport { recorded, complete_end, is_intact };
-            let hands_over = self.bucket.vbucket(vbid)?.is_handing_over();
             Some(LocalCopy { vbid, copy, promised, report, hands_over, is_unreadable })
         };
         self.numbers.all().into_iter().filter_map(local).collect()

@@ -230,6 +230,32 @@ fn outcomes_have_the_order_of_prepares() {
     assert_eq!(persisted.seqno, Seqno(1));
 }
 
+// A node hands over while a client waits: the client gets its answer first.
+#[test]
+fn a_hand_over_ends_after_its_durable_writes() {
+    let (active, second, _third) = trio();
+    let write = active.write("a", "1", MAJORITY);
+    let (outcomes, _) = wait(&active, write);
+    assert!(active.bucket.begin_hand_over(VB));
+    assert!(active.vbucket().is_handing_over() && !active.vbucket().has_final_seqno());
+    let refused = active.try_write("b", "1", MAJORITY);
+    let is_refused = matches!(refused, MutationOutcome::Refused(OperationRejection::NotMyVbucket));
+    assert!(is_refused, "{refused:?}");
+    let mut link = feed(&active, &second);
+    second.acknowledge(&active, EPOCH);
+    assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Committed(Seqno(2)))]);
+    assert!(active.vbucket().has_final_seqno());
+    link.run(&active.bucket, &second.bucket);
+    assert_eq!(second.value("a").as_deref(), Some("1"));
+    // One that no copy acknowledges is aborted with its client's time.
+    let (active, _, _) = trio();
+    let write = active.write("a", "1", MAJORITY);
+    assert!(active.bucket.begin_hand_over(VB));
+    active.vbucket().expire_prepare(&active.bucket.context(NOW), write.seqno);
+    assert!(active.vbucket().has_final_seqno());
+    assert_eq!(active.vbucket().copy_standing().complete_end, Seqno(2));
+}
+
 #[test]
 fn an_abandoned_write_is_aborted_and_never_shown() {
     let (active, second, third) = trio();
