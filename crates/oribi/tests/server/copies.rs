@@ -30,6 +30,10 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start() -> Option<Cluster> {
+        Cluster::start_with(&["one", "two", "three"])
+    }
+
+    pub(crate) fn start_with(names: &[&str]) -> Option<Cluster> {
         let etcd = EtcdServer::start_for_test()?;
         let directory = tempfile::tempdir().unwrap();
         let mut secret = std::fs::OpenOptions::new();
@@ -37,11 +41,14 @@ impl Cluster {
         let mut secret = secret.open(directory.path().join("secret")).unwrap();
         std::io::Write::write_all(&mut secret, &[b'x'; 40]).unwrap();
         let mut cluster = Cluster { etcd, directory, nodes: Vec::new() };
-        for name in ["one", "two", "three"] {
-            let node = ServerProcess::start(cluster.options(name)).unwrap();
-            cluster.nodes.push(node);
-        }
+        names.iter().for_each(|name| cluster.add(name));
         Some(cluster)
+    }
+
+    /// Starts another node of this name, and waits until it listens.
+    pub(crate) fn add(&mut self, name: &str) {
+        let node = ServerProcess::start(self.options(name)).unwrap();
+        self.nodes.push(node);
     }
 
     fn options(&self, name: &str) -> ServerOptions {
@@ -55,23 +62,29 @@ impl Cluster {
             .setting("memory-quota-mib", 256)
     }
 
-    fn http(&self, at: usize) -> HttpClient {
+    pub(crate) fn http(&self, at: usize) -> HttpClient {
         HttpClient::new(self.nodes[at].admin_port())
             .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD)
     }
 
-    /// Creates the bucket on the first node, once all three form a cluster.
+    /// Waits until all nodes form a cluster.
+    #[track_caller]
+    pub(crate) fn wait_for_nodes(&self) {
+        let is_formed = || {
+            let services = self.http(0).get("/pools/default/nodeServices").ok()?.json().ok()?;
+            (services["nodesExt"].as_array()?.len() == self.nodes.len()).then_some(())
+        };
+        self.wait("all nodes form a cluster", is_formed);
+    }
+
+    /// Creates the bucket on the first node, once all form a cluster.
     pub(crate) fn create(&self, replicas: usize) {
         self.create_with(replicas, &[]);
     }
 
     /// Creates the bucket with more fields of its form.
     pub(crate) fn create_with(&self, replicas: usize, more: &[(&str, &str)]) {
-        let is_formed = || {
-            let services = self.http(0).get("/pools/default/nodeServices").ok()?.json().ok()?;
-            (services["nodesExt"].as_array()?.len() == 3).then_some(())
-        };
-        self.wait("three nodes form a cluster", is_formed);
+        self.wait_for_nodes();
         let (vbuckets, replicas) = (VBUCKETS.to_string(), replicas.to_string());
         let form = [
             ("name", BUCKET),

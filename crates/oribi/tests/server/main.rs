@@ -35,6 +35,7 @@ mod model;
 mod observability;
 mod proxy_protocol;
 mod query_indexes;
+mod rebalance;
 mod salvage;
 mod service_manager;
 mod slow_clients;

@@ -26,7 +26,7 @@ use super::message::{
     FormFields, HttpRejection, HttpReply, bucket_not_found, empty, field_error, json_reply, whole,
 };
 use super::monitoring::{BucketUsage, NodeFigures, observe, observe_bucket, sees_node};
-use super::pools::node_entry;
+use super::node_list::node_entry;
 use super::state::AdminState;
 use super::user_context::UserContext;
 use oribi_server::buckets::{

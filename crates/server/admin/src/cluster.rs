@@ -1,8 +1,8 @@
 //! The cluster over HTTP: its state, and failover.
 //!
 //! Owns: `GET /node/cluster`, the JSON that `oribi cluster status` shows, and
-//! `POST /controller/failOver`. Both wait for etcd, so they run on blocking threads. Caller:
-//! `routes`.
+//! `POST /controller/failOver`. Both wait for etcd, so they run on blocking threads. Also the names
+//! of nodes in forms and answers. Callers: `routes`, `rebalance`, `pools`.
 
 use std::sync::Arc;
 
@@ -17,11 +17,21 @@ use super::state::AdminState;
 /// How clients of Couchbase name a node begins with this.
 const OTP_PREFIX: [&str; 2] = ["oribi@", "ns_1@"];
 
-fn refused(status: StatusCode, text: &str) -> HttpReply {
+/// How clients of Couchbase name a node.
+pub(crate) fn otp_node(name: &str) -> String {
+    format!("{}{name}", OTP_PREFIX[0])
+}
+
+/// The name in such a name.
+pub(crate) fn named(otp_node: &str) -> &str {
+    OTP_PREFIX.iter().find_map(|prefix| otp_node.strip_prefix(prefix)).unwrap_or(otp_node)
+}
+
+pub(crate) fn refused(status: StatusCode, text: &str) -> HttpReply {
     whole(status, "application/json", json!({ "errors": { "_": text } }).to_string())
 }
 
-fn no_cluster() -> HttpReply {
+pub(crate) fn no_cluster() -> HttpReply {
     refused(StatusCode::BAD_REQUEST, "this node is in no cluster: cluster_etcd is not set")
 }
 
@@ -41,12 +51,11 @@ pub(crate) async fn fail_over(state: &Arc<AdminState>, form: &FormFields) -> Htt
     let Some(asked) = form.get("otpNode") else {
         return field_error("otpNode", "The name of the node is missing");
     };
-    let name = OTP_PREFIX.iter().find_map(|prefix| asked.strip_prefix(prefix)).unwrap_or(asked);
     let allow_data_loss = match form.flag("allowUnsafe") {
         Ok(flag) => flag.unwrap_or(false),
         Err(reply) => return *reply,
     };
-    let name = name.to_owned();
+    let name = named(asked).to_owned();
     match blocking(move || node.fail_over(&name, allow_data_loss)).await {
         Ok(Ok(())) => empty(StatusCode::OK),
         Ok(Err(error @ FailoverError::UnknownNode { .. })) => {

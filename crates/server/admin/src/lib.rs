@@ -50,6 +50,7 @@ mod monitoring;
 #[cfg(feature = "query")]
 mod mutation_tokens;
 mod node;
+mod node_list;
 mod operator_memory;
 mod origin;
 mod pools;
@@ -62,6 +63,7 @@ mod query_service;
 #[cfg(feature = "query")]
 mod query_store;
 mod rates;
+mod rebalance;
 mod request;
 #[cfg(feature = "query")]
 mod request_ids;

@@ -6,6 +6,7 @@
 //! series. A scrape reads the disk, so it belongs on a blocking thread. Caller: the admin HTTP.
 
 mod collections;
+mod copies;
 mod encoding;
 mod histograms;
 #[cfg(feature = "query")]
@@ -288,6 +289,7 @@ impl Collector for ServerCollector {
         let handles: Vec<&BucketHandle> = handles.iter().map(AsRef::as_ref).collect();
         histograms::encode(&mut encoder, &handles)?;
         collections::encode(&mut encoder, &handles)?;
+        copies::encode(&mut encoder, &self.server, &handles)?;
         #[cfg(feature = "query")]
         indexes::encode(&mut encoder, &self.indexes, &handles)?;
         self.encode_changes(&mut encoder)

@@ -380,13 +380,3 @@ pub(super) fn bucket_nodes(state: &AdminState, bucket: &str, user: &UserContext)
     let stats = json!({ "uri": format!("{uri}/stats") });
     json_reply(&json!({ "servers": [{ "hostname": node, "uri": uri, "stats": stats }] }))
 }
-
-/// `GET /pools/default/tasks`: nothing runs that has a progress.
-pub(super) fn tasks() -> HttpReply {
-    json_reply(&json!([{
-        "type": "rebalance",
-        "status": "notRunning",
-        "statusIsStale": false,
-        "masterRequestTimedOut": false,
-    }]))
-}

@@ -13,20 +13,13 @@ use super::blocking::{blocking, failed};
 use super::message::{
     FormFields, HttpRejection, HttpReply, empty, field_error, json_reply, json_text, whole,
 };
-use super::monitoring::{NodeFigures, Observation, observe, sees_node};
+use super::monitoring::{Observation, observe, sees_node};
+use super::node_list::{self, VERSION, node_entry};
 use super::operator_memory::for_operators;
-use super::setup::services_of;
+use super::rebalance;
 use super::state::AdminState;
 use super::user_context::UserContext;
 use super::users::role_json;
-use oribi_server::cluster_config::{SERVER_GROUP, TlsPorts};
-
-/// Version that this node reports.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The features of Couchbase Server that a client may assume: those of 7.2, as major times 65536
-/// plus minor.
-const CLUSTER_COMPATIBILITY: u32 = 7 * 0x1_0000 + 2;
 
 /// `/`, which pings ask for.
 pub(crate) fn root() -> HttpReply {
@@ -89,11 +82,12 @@ pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpRep
         .map(|handle| json!({ "bucketName": handle.name(), "uuid": handle.bucket().config().uuid }))
         .collect();
     let identity = state.server.cluster.config.identity();
+    let nodes = state.server.cluster.node.as_ref().map(|node| node.nodes());
     let of_cluster = format!("uuid={}", identity.uuid);
     let mut pool = json!({
         "name": "default",
         "clusterName": identity.name,
-        "nodes": [node_entry(state, user, "healthy", figures)],
+        "nodes": node_list::entries(state, user, figures),
         "bucketNames": buckets,
         "buckets": {
             "uri": format!("/pools/default/buckets?{of_cluster}"),
@@ -101,8 +95,9 @@ pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpRep
             "terseStreamingBucketsBase": "/pools/default/bs/",
         },
         "tasks": { "uri": format!("/pools/default/tasks?{of_cluster}") },
-        "balanced": true,
-        "rebalanceStatus": "none",
+        "rebalanceProgressUri": "/pools/default/rebalanceProgress",
+        "balanced": nodes.as_deref().is_none_or(|nodes| nodes.balanced),
+        "rebalanceStatus": rebalance::word(nodes.as_deref()),
     });
     if let Some(figures) = figures {
         pool["storageTotals"] = figures.storage_totals();
@@ -166,53 +161,4 @@ pub(crate) async fn change(state: &Arc<AdminState>, form: &FormFields) -> HttpRe
 
 pub(crate) fn node_services(state: &AdminState) -> HttpReply {
     json_text(&state.server.cluster.config.global_document().json)
-}
-
-fn ports(kv_port: u16, tls: Option<TlsPorts>) -> Value {
-    match tls {
-        None => json!({ "direct": kv_port }),
-        Some(tls) => json!({ "direct": kv_port, "httpsMgmt": tls.mgmt }),
-    }
-}
-
-/// The configured host of this node; without one the loopback address, as for an unnamed node.
-fn configured_host(state: &AdminState) -> String {
-    match state.server.cluster.config.advertised_host() {
-        Some(host) => host,
-        None => "127.0.0.1".to_owned(),
-    }
-}
-
-/// The node's entry in lists of nodes. `uptime` is text, because a Go client insists on it.
-pub(crate) fn node_entry(
-    state: &AdminState,
-    user: &UserContext,
-    status: &str,
-    figures: Option<&NodeFigures>,
-) -> Value {
-    let uptime_s = state.server.diagnostics.uptime_s();
-    let (kv_port, mgmt_port) = state.server.cluster.config.ports();
-    let mut entry = json!({
-        "hostname": user.node_name(&state.server.cluster.config),
-        "configuredHostname": format!("{}:{mgmt_port}", configured_host(state)),
-        "serverGroup": SERVER_GROUP,
-        "otpNode": format!("oribi@{}", user.host),
-        "thisNode": true,
-        "status": status,
-        "clusterMembership": "active",
-        "recoveryType": "none",
-        "clusterCompatibility": CLUSTER_COMPATIBILITY,
-        "version": format!("{VERSION}-oribi"),
-        "os": std::env::consts::OS,
-        "services": services_of(state),
-        "ports": ports(kv_port, state.server.cluster.config.tls_ports()),
-        "uptime": uptime_s.to_string(),
-    });
-    if let Some(external) = &state.server.cluster.config.address().external {
-        entry["alternateAddresses"] = json!({ "external": external });
-    }
-    if let Some(figures) = figures {
-        figures.add_to_entry(&mut entry);
-    }
-    entry
 }

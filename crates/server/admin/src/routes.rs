@@ -25,7 +25,7 @@ pub(crate) use query_port::find_query;
 pub(crate) use super::route_rule::{AuditRule, Handler, RouteAccess};
 use super::{
     buckets, changes, cluster, collections, config_stream, documents, figures, monitoring, node,
-    pools, setup, users,
+    node_list, pools, rebalance, setup, users,
 };
 
 /// One row of the table.
@@ -151,6 +151,9 @@ const QUERY_SERVICE: Handler = Handler::Async(|r| Box::pin(super::query_service:
 #[cfg(not(feature = "query"))]
 const QUERY_SERVICE: Handler = NOT_FOUND;
 
+const BEGIN_REBALANCE: Handler = Handler::Async(|r| Box::pin(rebalance::begin(r)));
+const STOP_REBALANCE: Handler = Handler::Async(|r| Box::pin(rebalance::stop(r)));
+
 /// SDKs request it at each query port of the cluster map. The port may be that of the admin HTTP.
 #[cfg(feature = "query")]
 const PING: Handler = Handler::Sync(|_| super::message::json_reply(&json!({ "status": "OK" })));
@@ -237,7 +240,9 @@ pub(crate) static ROUTES: &[Route] = &[
         RouteAccess::User,
         Handler::Sync(|r| pools::node_services(&r.state)),
     ),
-    get("/pools/default/tasks", RouteAccess::User, Handler::Sync(|_| monitoring::tasks())),
+    get("/pools/default/tasks", RouteAccess::User, Handler::Sync(rebalance::tasks)),
+    get("/pools/default/rebalanceProgress", RouteAccess::User, Handler::Sync(rebalance::progress)),
+    get("/nodeStatuses", RouteAccess::User, Handler::Sync(node_list::statuses)),
     get(
         "/pools/default/certificate",
         RouteAccess::User,
@@ -306,6 +311,8 @@ pub(crate) static ROUTES: &[Route] = &[
         RouteAccess::Admin,
         Handler::Async(|r| Box::pin(cluster::fail_over(&r.state, &r.form))),
     ),
+    post("/controller/rebalance", RouteAccess::Admin, BEGIN_REBALANCE),
+    post("/controller/stopRebalance", RouteAccess::Admin, STOP_REBALANCE),
     // Users.
     post(
         "/controller/changePassword",

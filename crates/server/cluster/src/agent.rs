@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oribi_engine::VBucket;
-use oribi_replication::copies::CopyId;
 use oribi_system::clock::wall_clock;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -26,7 +25,7 @@ use crate::agreement::{
     AgreementError, AgreementRecord, RecordChange, RecordComparison, SessionId, Sessions,
 };
 use crate::buckets::{ClusterBuckets, SharedBucket};
-use crate::copies::LocalCopy;
+use crate::copies::moves::RebalanceRecord;
 use crate::copies::record::{self, FailoverRequest, NodeReport};
 use crate::copies::roster::Roster;
 use crate::copies::tasks::CopyTasks;
@@ -39,7 +38,7 @@ use crate::records::{
 use crate::renewal::{RENEWALS, RenewalTarget};
 use crate::secret::SecretProof;
 use crate::settings::ClusterSettings;
-use crate::signals::{LeaveStage, Signals};
+use crate::signals::{LeaveStage, NodesCell, Signals};
 use crate::takeovers::Takeovers;
 use crate::topology::{Placement, Topology};
 
@@ -70,6 +69,7 @@ pub(crate) struct Agent {
     pub(crate) wake: Arc<Notify>,
     stage: watch::Sender<LeaveStage>,
     renewals: watch::Sender<Option<RenewalTarget>>,
+    pub(crate) nodes: NodesCell,
     /// The last session in the agreement that is not known to be over.
     session_id: Option<SessionId>,
     pub(crate) session: u64,
@@ -117,6 +117,8 @@ pub(crate) struct ClusterView {
     pub(crate) report_revisions: HashMap<(String, u16), (String, i64)>,
     /// The request to fail a node over, and its revision.
     pub(crate) failover: Option<(FailoverRequest, i64)>,
+    /// The last rebalance, and its revision.
+    pub(crate) rebalance: Option<(RebalanceRecord, i64)>,
 }
 
 impl ClusterView {
@@ -146,6 +148,9 @@ impl ClusterView {
             } else if key == keys.failover() {
                 let request = readable(&key, FailoverRequest::decode(&entry.value));
                 view.failover = request.map(|request| (request, entry.mod_revision));
+            } else if key == keys.rebalance() {
+                let rebalance = readable(&key, RebalanceRecord::decode(&entry.value));
+                view.rebalance = rebalance.map(|rebalance| (rebalance, entry.mod_revision));
             } else if let Some(name) = key.strip_prefix(&keys.nodes()) {
                 if name == own {
                     view.own_session = Some(entry.session);
@@ -181,7 +186,7 @@ impl ClusterView {
     }
 
     /// Numbers and names of nodes that live and have a disk for copies.
-    fn numbered(&self) -> impl Iterator<Item = (u16, &str, &NodeRecord)> {
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u16, &str, &NodeRecord)> {
         self.nodes.iter().filter_map(|(name, record)| {
             let number = self.roster.number(name, record.disk.as_deref()?)?;
             Some((number, name.as_str(), record))
@@ -192,44 +197,6 @@ impl ClusterView {
     pub(crate) fn staying(&self) -> impl Iterator<Item = (u16, &str)> {
         let staying = self.numbered().filter(|(_, _, record)| !record.leaving);
         staying.map(|(number, name, _)| (number, name))
-    }
-
-    /// True while the node of this number lives.
-    pub(crate) fn is_live(&self, number: u16) -> bool {
-        self.numbered().any(|(live, _, _)| live == number)
-    }
-
-    /// A member as its node reports it.
-    pub(crate) fn local_copy(&self, place: &VbucketPlace, copy: CopyId) -> Option<&LocalCopy> {
-        let report = self.reports.get(&(place.uuid.clone(), copy.node))?;
-        report.of(place.vbid).filter(|local| local.copy == copy.copy && !local.is_unreadable)
-    }
-
-    /// True when a node has a copy of a vbucket that it cannot load, so it gets no other.
-    pub(crate) fn is_unreadable(&self, place: &VbucketPlace, node: u16) -> bool {
-        let local = self.report_on(place, node).and_then(|report| report.of(place.vbid));
-        local.is_some_and(|local| local.is_unreadable)
-    }
-
-    /// The report of a node on a bucket.
-    pub(crate) fn report_on(&self, place: &VbucketPlace, node: u16) -> Option<&NodeReport> {
-        self.reports.get(&(place.uuid.clone(), node))
-    }
-
-    /// That a report is as it was read; that there is none is no comparison.
-    pub(crate) fn unchanged_report(
-        &self,
-        place: &VbucketPlace,
-        node: u16,
-    ) -> Option<RecordComparison> {
-        let (key, revision) = self.report_revisions.get(&(place.uuid.clone(), node))?;
-        Some(RecordComparison::ModifiedAt(key.clone(), *revision))
-    }
-
-    /// True when a node that lives has any copy of a vbucket.
-    pub(crate) fn has_copy(&self, place: &VbucketPlace) -> bool {
-        let reports = self.reports.iter().filter(|((uuid, _), _)| *uuid == place.uuid);
-        reports.into_iter().any(|(_, report)| report.of(place.vbid).is_some())
     }
 }
 
@@ -252,6 +219,7 @@ impl Agent {
             wake: signals.wake,
             stage: signals.stage,
             renewals: signals.renewals,
+            nodes: signals.nodes,
             session_id: None,
             session: 0,
             followed: HashSet::new(),
@@ -493,6 +461,7 @@ impl Agent {
                 .collect(),
         };
         (self.publish)(&self.identity, topology);
+        self.show_nodes(view);
     }
 
     /// A leaving node has left when it owns nothing more, or when no other node can take its

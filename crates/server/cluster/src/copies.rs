@@ -13,6 +13,7 @@
 //!
 //! Caller: the agent.
 
+pub mod moves;
 pub(crate) mod placement;
 pub(crate) mod progress;
 pub(crate) mod record;

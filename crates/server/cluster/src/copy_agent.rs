@@ -33,7 +33,9 @@ use crate::member::failover_limit_s;
 use crate::records::VbucketPlace;
 use crate::signals::LeaveStage;
 use crate::topology::TopologyNode;
+pub(crate) use failover::loses_writes;
 use failover::{FailoverStep, hand_overs, next_step, recoveries};
+pub(crate) use repair::CopyCounts;
 
 /// Records of one transaction, which compares two keys for each: etcd allows 128.
 const TRANSACTION_RECORDS: usize = 60;
@@ -87,6 +89,7 @@ impl Agent {
         let steps = recoveries(&self.keys, view, &mut self.copies.waits);
         self.commit(&leads, &steps).await?;
         self.commit(&leads, &hand_overs(&self.keys, view)).await?;
+        self.lead_rebalance(view, &leads).await?;
         let Some((request, revision)) = &view.failover else {
             return self.request_due_failover(view, leads).await;
         };
@@ -96,6 +99,7 @@ impl Agent {
             Some(_) => FailoverStep::Wait,
             None => next_step(&self.keys, view, request, &mut self.copies.waits),
         };
+        let is_done = step == FailoverStep::Done;
         let change = match step {
             FailoverStep::Wait if is_left_behind => {
                 tracing::info!(node = request.node, "withdraws a failover that nobody waits for");
@@ -127,7 +131,9 @@ impl Agent {
             FailoverStep::Done => RecordChange::delete(key.clone()),
         };
         let unchanged = RecordComparison::ModifiedAt(key, *revision);
-        self.agreement.transact(&[leads, unchanged], &[change], self.limit()).await.map(drop)
+        let written = self.agreement.transact(&[leads, unchanged], &[change], self.limit()).await?;
+        self.copies.failovers += u64::from(is_done && written.is_some());
+        Ok(())
     }
 
     /// Asks for the failover of a node with active copies that is gone for long enough.
@@ -222,6 +228,8 @@ impl Agent {
                 if node.is_some_and(|node| view.awaits(&place, node)) {
                     (one.hands_over, is_awaited) = (true, true);
                 }
+                // Or until the active copy appends nothing any more.
+                is_awaited |= node.is_some_and(|node| view.gives(&place, node)) && !one.hands_over;
             }
             if is_awaited {
                 self.look_again_soon();
@@ -354,7 +362,8 @@ impl Agent {
                 node,
                 local: local.get(&vbid).copied(),
                 serves: copies.serves(vbid),
-                leaves: self.stage() == LeaveStage::Leaving,
+                hands_over: self.stage() == LeaveStage::Leaving
+                    || entry.is_some_and(|entry| view.moves_role_to(&place, entry).is_some()),
                 holder: self.holder(view, &place, active),
                 fails_over: is_failing_over(view, active),
                 recovers: entry.is_some_and(|entry| view.recovers(&place, entry)),

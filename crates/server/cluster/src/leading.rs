@@ -84,15 +84,16 @@ fn next_map(view: &ClusterView) -> Option<MapRecord> {
 }
 
 /// The positions of a bucket's owners among `nodes`. A node that cannot reach the store keeps the
-/// vbuckets it holds, which it serves from memory, and receives no others. If no node reaches the
-/// store, all count as able.
+/// vbuckets it holds, which it serves from memory, and receives no others; one that a rebalance has
+/// removed keeps none. If no node is left, all count as able.
 fn owners_of(
     view: &ClusterView,
     uuid: &str,
     before: &[Option<&str>],
     nodes: &[MapNode],
 ) -> Vec<usize> {
-    let is_able = |node: &&MapNode| !node.record.unable.contains(uuid);
+    let is_able =
+        |node: &&MapNode| !node.record.unable.contains(uuid) && !view.is_ejected(&node.name);
     let able: Vec<&str> = nodes.iter().filter(is_able).map(|node| node.name.as_str()).collect();
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     if able.is_empty() {
@@ -100,7 +101,7 @@ fn owners_of(
     }
     let position = |name: &str| names.iter().position(|known| *known == name);
     let keeper = |(vbucket, owner): (usize, &Option<&str>)| {
-        let owner = owner.filter(|owner| !able.contains(owner))?;
+        let owner = owner.filter(|owner| !able.contains(owner) && !view.is_ejected(owner))?;
         let vbid = Vbid(u16::try_from(vbucket).ok()?);
         let place = VbucketPlace { uuid: uuid.to_owned(), vbid };
         position(owner).filter(|_| view.is_held_by(owner, &place))
@@ -125,6 +126,7 @@ mod tests {
     use super::next_map;
     use crate::agent::ClusterView;
     use crate::agreement::{AgreementRecord, SessionId};
+    use crate::copies::moves::RebalanceRecord;
     use crate::records::{Holder, NodeRecord, VbucketPlace, token_of};
 
     fn node(leaving: bool) -> NodeRecord {
@@ -202,6 +204,14 @@ mod tests {
         assert_eq!(of("a", &view), had[..1]);
         assert_eq!(of("b", &view).len().abs_diff(of("c", &view).len()), 1);
         assert_eq!(next_map(&view).unwrap(), view.map, "a second look moves no vbucket");
+        // A node that was removed has none, until another rebalance takes it in.
+        let mut removed = RebalanceRecord::new("i".to_owned(), ["b".to_owned()].into());
+        view.rebalance = Some((removed.clone(), 1));
+        let kept = next_map(&view).unwrap();
+        let owns = |owner: &usize| kept.nodes[*owner].name == "b";
+        assert_eq!(kept.buckets["b"].owners.iter().filter(|owner| owns(owner)).count(), 0);
+        removed.ejected.clear();
+        view.rebalance = Some((removed, 2));
         // The vbuckets it gives up go to others; when no node reaches the store, everything stays.
         view.held.clear();
         view.map = next_map(&view).unwrap();

@@ -9,11 +9,12 @@
 //!   (takeovers that wait for a store), `copy_agent` (copies of vbuckets);
 //! - [`NodeLease`]: until when this node may serve; `renewal`, its thread;
 //! - `assignment`: which node gets what, a pure function;
+//! - [`rebalance`]: copies move until every node has its share;
 //! - `records`: the layout of keys and records;
 //! - [`copies`]: copies of vbuckets on several nodes;
 //! - [`secret`]: the secret by which nodes know each other;
 //! - [`agreement`]: the linearizable store of the records, etcd in production;
-//! - [`status`]: the records as operators see them;
+//! - [`status`]: the records as operators see them; [`nodes`], its plain data;
 //! - [`buckets`]: the node's registry of buckets, implemented by the server; [`identity`] and
 //!   [`topology`], plain data.
 //!
@@ -44,7 +45,9 @@ pub mod identity;
 mod leading;
 mod lease;
 mod member;
+pub mod nodes;
 mod ownership;
+mod rebalance;
 mod records;
 mod renewal;
 pub mod secret;
@@ -59,4 +62,5 @@ pub mod topology;
 pub use host::{ClusterHost, PublishTopology};
 pub use lease::NodeLease;
 pub use member::{BucketDeletionError, ClusterError, ClusterMember, FailoverError};
+pub use rebalance::RebalanceError;
 pub use settings::ClusterSettings;

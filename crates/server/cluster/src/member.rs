@@ -17,7 +17,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::agent::{Agent, ClusterView};
+use crate::agent::Agent;
 use crate::agreement::{AgreementError, Etcd, RecordChange, RecordComparison, Sessions};
 use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
 use crate::copies::record::FailoverRequest;
@@ -26,11 +26,11 @@ use crate::following::install;
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
 use crate::lease::NodeLease;
+use crate::nodes::NodesStatus;
 use crate::records::{BucketRemains, RecordKeys};
 use crate::renewal::{Renewal, RenewalTarget};
 use crate::settings::ClusterSettings;
-use crate::signals::{LeaveStage, Signals};
-use crate::status::ClusterStatus;
+use crate::signals::{LeaveStage, NodesCell, Signals};
 
 /// Longest time that a change waits for etcd.
 pub(crate) const CHANGE_LIMIT: Duration = Duration::from_secs(5);
@@ -64,11 +64,13 @@ pub struct ClusterMember {
     pub(crate) keys: RecordKeys,
     pub(crate) lease: Arc<NodeLease>,
     buckets: Arc<dyn ClusterBuckets>,
+    name: String,
     lease_s: u64,
     has_links: bool,
     pub(crate) runtime: Handle,
     wake: Arc<Notify>,
     stage: watch::Sender<LeaveStage>,
+    nodes: NodesCell,
     thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -138,20 +140,23 @@ impl ClusterMember {
         let runtime = runtime("oribi-cluster-io")?;
         let (wake, (stage, _)) = (Arc::new(Notify::new()), watch::channel(LeaveStage::Serving));
         let (renewals, targets) = watch::channel(None);
+        let nodes = NodesCell::default();
         start_renewal(&agreement, &lease, &wake, targets)?;
         let member = Arc::new(ClusterMember {
             agreement: Arc::clone(&agreement),
             keys: keys.clone(),
             lease: Arc::clone(&lease),
             buckets: Arc::clone(&host.buckets),
+            name: settings.node.name.clone(),
             lease_s: settings.lease_s,
             has_links: settings.secret.is_some(),
             runtime: runtime.handle().clone(),
             wake: Arc::clone(&wake),
             stage: stage.clone(),
+            nodes: Arc::clone(&nodes),
             thread: parking_lot::Mutex::default(),
         });
-        let signals = Signals { wake, stage, renewals };
+        let signals = Signals { wake, stage, renewals, nodes };
         let agent = Agent::new(settings, (agreement, keys), lease, host, signals);
         let thread = oribi_supervisor::spawn("oribi-cluster", move || {
             runtime.block_on(agent.run());
@@ -366,13 +371,19 @@ impl ClusterMember {
         })
     }
 
-    /// What the records say of nodes and copies now. Blocks.
-    ///
-    /// # Errors
-    /// The agreement's.
-    pub fn status(&self) -> Result<ClusterStatus, AgreementError> {
-        let list = self.runtime.block_on(self.agreement.list(self.keys.all(), CHANGE_LIMIT))?;
-        Ok(ClusterStatus::of(&ClusterView::read(&self.keys, "", list.records)))
+    /// The nodes as this one saw them last. Does not block.
+    pub fn nodes(&self) -> Arc<NodesStatus> {
+        Arc::clone(&self.nodes.lock())
+    }
+
+    /// True while this node's lease holds, so that what it saw of the others is new.
+    pub fn has_lease(&self) -> bool {
+        self.lease.is_held()
+    }
+
+    /// The name by which the other nodes know this one.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Writes the request; returns its revision.

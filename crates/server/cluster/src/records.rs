@@ -16,6 +16,7 @@
 //! | `c/deleted/UUID` | [`BucketRemains`] of a deleted bucket; nothing when they are gone | always |
 //! | `c/roster` | numbers of nodes and their disks, see `copies::roster` | always |
 //! | `c/failover` | a request to fail a node over | until it is done |
+//! | `c/rebalance` | the last rebalance, see `rebalance` | always |
 //! | `copies/BUCKET/UUID/VBUCKET` | a [`CopiesRecord`] | as long as the bucket |
 //! | `reports/UUID/NODE` | the copies on a node | as long as the node's lease |
 //! | `held/BUCKET/UUID/VBUCKET` | name and lease of the node that may serve it | like its lease |
@@ -104,6 +105,10 @@ impl RecordKeys {
 
     pub(crate) fn failover(&self) -> String {
         format!("{}c/failover", self.0)
+    }
+
+    pub(crate) fn rebalance(&self) -> String {
+        format!("{}c/rebalance", self.0)
     }
 
     fn all_copies(&self) -> String {

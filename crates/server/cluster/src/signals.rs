@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use crate::nodes::NodesStatus;
 use crate::renewal::RenewalTarget;
+
+/// The nodes as the agent saw them last.
+pub(crate) type NodesCell = Arc<Mutex<Arc<NodesStatus>>>;
 
 /// Progress of a stopping node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
@@ -19,9 +24,10 @@ pub(crate) enum LeaveStage {
     Ending,
 }
 
-/// The channels that wake and stop the agent, and have its lease renewed.
+/// The channels that wake and stop the agent, have its lease renewed, and show what it saw.
 pub(crate) struct Signals {
     pub(crate) wake: Arc<Notify>,
     pub(crate) stage: watch::Sender<LeaveStage>,
     pub(crate) renewals: watch::Sender<Option<RenewalTarget>>,
+    pub(crate) nodes: NodesCell,
 }

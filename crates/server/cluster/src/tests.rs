@@ -2,6 +2,7 @@
 //! memory.
 
 mod ownership;
+mod rebalance;
 pub(crate) mod registry;
 mod session;
 mod shared_buckets;

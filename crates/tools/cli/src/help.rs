@@ -70,6 +70,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("perf table-scan", &["oribi perf table-scan 127.0.0.1:7051 default.my_table --row-count-only"]),
     ("cluster status", &["oribi cluster status", "oribi cluster status --json"]),
     ("cluster failover", &["oribi cluster failover node2", "oribi cluster failover node2 --allow-data-loss"]),
+    ("cluster rebalance", &["oribi cluster rebalance", "oribi cluster rebalance --remove node2", "oribi cluster rebalance --stop"]),
     ("ping", &["oribi ping", "oribi ping --host couchbases://db.example.org --tls-ca ca.pem"]),
     ("top", &["oribi top", "oribi top --once", "oribi top --bucket orders --batch"]),
     ("watch", &["oribi watch", "oribi watch --from beginning --until-now --with-values", "oribi watch --resume orders.place"]),

@@ -11,6 +11,7 @@ pub mod collection;
 mod confirm;
 pub mod node;
 mod place;
+mod rebalance;
 pub mod scope;
 mod table;
 pub mod users;

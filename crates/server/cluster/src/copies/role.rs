@@ -33,15 +33,15 @@ pub(crate) struct RoleInput<'a> {
     /// Epoch in which this node serves clients.
     pub(crate) serves: Option<CopiesEpoch>,
     pub(crate) holder: KeyHolder,
-    /// The node of the active copy is to be failed over, or leaves.
+    /// The node of the active copy is to be failed over.
     pub(crate) fails_over: bool,
     /// The active copy is not known to hold everything that it acknowledged: its node ended in
     /// disorder. All copies promise, the active among them, and the best one is promoted.
     pub(crate) recovers: bool,
     /// This node takes part and stays.
     pub(crate) may_serve: bool,
-    /// This node leaves in order.
-    pub(crate) leaves: bool,
+    /// This node leaves in order, or the vbucket's active role moves to another.
+    pub(crate) hands_over: bool,
 }
 
 /// One action; several are done in order.
@@ -105,6 +105,11 @@ pub(crate) fn actions(input: &RoleInput<'_>) -> Vec<RoleAction> {
         // The leader begins another epoch.
         return stop().collect();
     }
+    if own == record.active && input.hands_over {
+        let hand_over = input.serves.map(|_| RoleAction::HandOver);
+        let release = (input.holder == KeyHolder::This).then_some(RoleAction::ReleaseKey);
+        return hand_over.into_iter().chain(release).collect();
+    }
     if own == record.active && input.may_serve {
         return match input.holder {
             KeyHolder::This if input.serves == Some(record.epoch) => Vec::new(),
@@ -113,11 +118,6 @@ pub(crate) fn actions(input: &RoleInput<'_>) -> Vec<RoleAction> {
             // An earlier session of this node; its lease ends.
             KeyHolder::Active | KeyHolder::Other => stop().collect(),
         };
-    }
-    if own == record.active && input.leaves {
-        let hand_over = input.serves.map(|_| RoleAction::HandOver);
-        let release = (input.holder == KeyHolder::This).then_some(RoleAction::ReleaseKey);
-        return hand_over.into_iter().chain(release).collect();
     }
     let follows = own != record.active && input.holder == KeyHolder::Active;
     stop().chain(follows.then_some(RoleAction::Replicate)).collect()

@@ -34,6 +34,8 @@ pub(crate) struct CopyTasks {
     /// The request to fail over that this leader saw last, and when it saw it first.
     pub(crate) failover_seen: Option<(i64, u64)>,
     pub(crate) absences: Absences,
+    /// Failovers that were done while this node led.
+    pub(crate) failovers: u64,
     pub(crate) waits: LeaderWaits,
     /// By uuid of the bucket.
     pub(crate) progress: HashMap<String, CopyProgress>,

@@ -142,15 +142,15 @@ pub(crate) fn recoveries(
     steps
 }
 
-/// The records in which copies take over from those of nodes that leave: a copy that has everything
-/// up to the last seqno of the active one begins without promises.
+/// The records in which copies take over from those of nodes that leave, or from which the role
+/// moves: a copy with everything up to the last seqno of the active one begins without promises.
 pub(crate) fn hand_overs(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordStep> {
     let mut loads = BTreeMap::new();
     for entry in view.copies.values() {
         *loads.entry(entry.record.active.node).or_insert(0_usize) += 1;
     }
-    let leaving = view.copies.iter().filter(|(place, entry)| view.is_leaving(place, entry));
-    let steps = leaving.filter_map(|(place, entry)| {
+    let given = view.copies.iter().filter(|(place, entry)| view.is_handed_over(place, entry));
+    let steps = given.filter_map(|(place, entry)| {
         let record = &entry.record;
         let of_epoch = |copy: CopyId| {
             let local = view.local_copy(place, copy)?;
@@ -164,12 +164,34 @@ pub(crate) fn hand_overs(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordSte
         let joins = |copy: &CopyId| !record.is_joint() || record.joining.contains(copy);
         let heirs = record.members.iter().copied();
         let heirs = heirs.filter(|copy| *copy != record.active && stays(copy) && joins(copy));
+        let named = view.moves_role_to(place, entry).filter(|_| !view.is_on_leaving(entry));
+        let heirs = heirs.filter(|copy| named.is_none_or(|node| copy.node == node));
         let heir =
             heirs.filter(has_all).min_by_key(|copy| loads.get(&copy.node).copied().unwrap_or(0))?;
         *loads.entry(heir.node).or_insert(0) += 1;
         Some(step(keys, (place, entry), &record.handed_over(heir, last)))
     });
     steps.collect()
+}
+
+/// True when too few copies of a vbucket are left to know what was acknowledged.
+pub(crate) fn loses_writes(
+    view: &ClusterView,
+    (place, entry): (&VbucketPlace, &CopiesEntry),
+    gone: Option<&str>,
+    counts: &mut CopyCounts,
+) -> bool {
+    let is_decided = gone.is_some() || view.recovers(place, entry);
+    let mut waits = LeaderWaits::default();
+    // Copies that have not promised yet may still answer.
+    let promised = |copy: &CopyId| {
+        let local = view.local_copy(place, *copy);
+        local.is_none_or(|local| local.promised > entry.record.epoch)
+    };
+    let live = entry.record.members.iter().filter(|copy| view.is_live(copy.node));
+    is_decided
+        && live.into_iter().all(promised)
+        && matches!(outcome(view, (place, entry), gone, (counts, &mut waits)), Outcome::Lost(_))
 }
 
 fn outcome(

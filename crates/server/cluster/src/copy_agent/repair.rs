@@ -5,8 +5,8 @@
 //! that did not begin are no members. A member that does not follow the active copy is left out, by
 //! a joint record. A vbucket with fewer copies than configured gets one, on a node that has a
 //! former one or else the fewest, by a joint record that is left once the new copy holds
-//! everything. A record is left alone while a node knows a later epoch than it has, and while no
-//! node serves it.
+//! everything; so does one that a rebalance moves. Surplus copies are left out. A record is left
+//! alone while a node knows a later epoch than it has, and while no node serves it.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +24,13 @@ use crate::records::{CopiesEntry, RecordKeys, VbucketPlace};
 /// New copies that a node fills at the same time.
 const JOINING_MAX: usize = 4;
 
-/// Number of copies on each node that lives and stays.
+/// Number of copies on each node that may get more.
 pub(crate) struct CopyCounts(BTreeMap<u16, usize>);
 
 impl CopyCounts {
     pub(crate) fn of(view: &ClusterView, without: Option<&str>) -> CopyCounts {
-        let staying = view.staying().filter(|(_, name)| Some(*name) != without);
-        let mut counts: BTreeMap<u16, usize> = staying.map(|(number, _)| (number, 0)).collect();
+        let receiving = view.receiving().filter(|(_, name)| Some(*name) != without);
+        let mut counts: BTreeMap<u16, usize> = receiving.map(|(number, _)| (number, 0)).collect();
         for copy in view.copies.values().flat_map(|entry| entry.record.all()) {
             counts.entry(copy.node).and_modify(|count| *count += 1);
         }
@@ -106,7 +106,7 @@ fn first_records(
     (name, outline): (&str, &BucketOutline),
     copies: usize,
 ) -> Vec<RecordStep> {
-    let nodes: Vec<u16> = view.staying().map(|(number, _)| number).collect();
+    let nodes: Vec<u16> = view.receiving().map(|(number, _)| number).collect();
     let place_of = |vbid: u16| VbucketPlace { uuid: outline.uuid.clone(), vbid: Vbid(vbid) };
     let is_missing = |vbid: &u16| {
         let place = place_of(*vbid);
@@ -194,11 +194,22 @@ fn next_record(
     if kept != record.members {
         return Some(record.joint(kept));
     }
+    let former = |node: u16| view.report_on(place, node).and_then(|all| all.of(place.vbid));
+    // What a node has of a former copy saves most of the transfer.
+    let copy_on = |node: u16| former(node).map_or(record.epoch.next().0, |local| local.copy);
+    if let Some(moved) = view.move_of(place) {
+        return moved.next_record(record, copy_on);
+    }
     let mut set = kept;
-    if set.len() >= record.configured || waits.keeps_place(active, |node| view.is_live(node)) {
+    if set.len() > record.configured {
+        let surplus = surplus(view, record, counts);
+        set.retain(|copy| *copy != surplus);
+        return Some(record.joint(set));
+    }
+    let may_return = |node: u16| !view.is_live(node) && !view.is_ejected_number(node);
+    if set.len() == record.configured || waits.keeps_place(active, |node| !may_return(node)) {
         return None;
     }
-    let former = |node: u16| view.report_on(place, node).and_then(|all| all.of(place.vbid));
     let rank = |node: u16| {
         let is_ready = !waits.pauses(active, node) && !view.is_unreadable(place, node);
         is_ready.then(|| u8::from(former(node).is_none()))
@@ -209,10 +220,18 @@ fn next_record(
         return None;
     }
     *count += 1;
-    // What the node has of a former copy saves most of the transfer.
-    let copy = former(node).map_or(record.epoch.next().0, |local| local.copy);
-    set.push(CopyId { node, copy });
+    set.push(CopyId { node, copy: copy_on(node) });
     Some(record.joint(set))
+}
+
+/// The copy that leaves a record with more copies than are configured.
+fn surplus(view: &ClusterView, record: &CopiesRecord, counts: &CopyCounts) -> CopyId {
+    let others = record.members.iter().copied().filter(|copy| *copy != record.active);
+    let rank = |copy: &CopyId| {
+        let count = counts.0.get(&copy.node).copied().unwrap_or(0);
+        (view.is_ejected_number(copy.node), count, copy.node)
+    };
+    others.max_by_key(rank).expect("one copy is active, and there are more")
 }
 
 /// The newest set of a record, without copies that do not follow or never come back.

@@ -12,6 +12,8 @@ mod disk;
 mod faults;
 mod holes;
 mod node;
+mod rebalance;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -6,12 +6,57 @@ use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
 use oribi_types::Vbid;
 
 use crate::agent::{ClusterView, understood};
-use crate::copies::record::{FailoverRequest, is_founding};
+use crate::agreement::RecordComparison;
+use crate::copies::LocalCopy;
+use crate::copies::record::{FailoverRequest, NodeReport, is_founding};
 use crate::leading::BucketOutline;
 use crate::records::{CopiesEntry, VbucketPlace};
 use crate::topology::Placement;
 
 impl ClusterView {
+    /// Numbers of the nodes that live and have a disk for copies.
+    pub(crate) fn live_numbers(&self) -> impl Iterator<Item = u16> {
+        self.numbered().map(|(number, _, _)| number)
+    }
+
+    /// True while the node of this number lives.
+    pub(crate) fn is_live(&self, number: u16) -> bool {
+        self.numbered().any(|(live, _, _)| live == number)
+    }
+
+    /// A member as its node reports it.
+    pub(crate) fn local_copy(&self, place: &VbucketPlace, copy: CopyId) -> Option<&LocalCopy> {
+        let report = self.reports.get(&(place.uuid.clone(), copy.node))?;
+        report.of(place.vbid).filter(|local| local.copy == copy.copy && !local.is_unreadable)
+    }
+
+    /// True when a node has a copy of a vbucket that it cannot load, so it gets no other.
+    pub(crate) fn is_unreadable(&self, place: &VbucketPlace, node: u16) -> bool {
+        let local = self.report_on(place, node).and_then(|report| report.of(place.vbid));
+        local.is_some_and(|local| local.is_unreadable)
+    }
+
+    /// The report of a node on a bucket.
+    pub(crate) fn report_on(&self, place: &VbucketPlace, node: u16) -> Option<&NodeReport> {
+        self.reports.get(&(place.uuid.clone(), node))
+    }
+
+    /// That a report is as it was read; that there is none is no comparison.
+    pub(crate) fn unchanged_report(
+        &self,
+        place: &VbucketPlace,
+        node: u16,
+    ) -> Option<RecordComparison> {
+        let (key, revision) = self.report_revisions.get(&(place.uuid.clone(), node))?;
+        Some(RecordComparison::ModifiedAt(key.clone(), *revision))
+    }
+
+    /// True when a node that lives has any copy of a vbucket.
+    pub(crate) fn has_copy(&self, place: &VbucketPlace) -> bool {
+        let reports = self.reports.iter().filter(|((uuid, _), _)| *uuid == place.uuid);
+        reports.into_iter().any(|(_, report)| report.of(place.vbid).is_some())
+    }
+
     /// The request to fail a node over, unless it was refused.
     pub(crate) fn running_failover(&self) -> Option<&FailoverRequest> {
         let (request, _) = self.failover.as_ref()?;
@@ -49,11 +94,17 @@ impl ClusterView {
         unfollowed.is_some_and(|nodes| nodes.contains(&copy.node))
     }
 
-    /// True while the node of a record's active copy leaves, and serves the vbucket no more.
-    pub(crate) fn is_leaving(&self, place: &VbucketPlace, entry: &CopiesEntry) -> bool {
+    /// True while the node of a record's active copy leaves, or the role moves to another node, and
+    /// no node serves the vbucket.
+    pub(crate) fn is_handed_over(&self, place: &VbucketPlace, entry: &CopiesEntry) -> bool {
+        let moves = self.moves_role_to(place, entry).is_some();
+        (moves || self.is_on_leaving(entry)) && !self.held.contains_key(place)
+    }
+
+    /// True while the node of a record's active copy leaves.
+    pub(crate) fn is_on_leaving(&self, entry: &CopiesEntry) -> bool {
         let name = self.roster.name(entry.record.active.node);
-        let node = name.and_then(|name| self.nodes.get(name));
-        node.is_some_and(|node| node.leaving) && !self.held.contains_key(place)
+        name.and_then(|name| self.nodes.get(name)).is_some_and(|node| node.leaving)
     }
 
     /// True while the copy of a node may be the next active one, once it has everything.
@@ -61,8 +112,14 @@ impl ClusterView {
         self.copies.get(place).is_some_and(|entry| {
             let record = &entry.record;
             let is_member = record.all().iter().any(|copy| copy.node == node);
-            is_member && record.active.node != node && self.is_leaving(place, entry)
+            is_member && record.active.node != node && self.is_handed_over(place, entry)
         })
+    }
+
+    /// True while the copy of a node is the active one and waits for another to be.
+    pub(super) fn gives(&self, place: &VbucketPlace, node: u16) -> bool {
+        let entry = self.copies.get(place).filter(|entry| entry.record.active.node == node);
+        entry.is_some_and(|entry| self.is_handed_over(place, entry))
     }
 
     /// True when vbuckets of this node wait for other copies to become active.

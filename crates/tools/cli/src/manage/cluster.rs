@@ -1,4 +1,5 @@
-//! `oribi cluster`: the nodes that share buckets, the copies that they have, and failover.
+//! `oribi cluster`: the nodes that share buckets, the copies that they have, failover and
+//! rebalance.
 
 use std::process::ExitCode;
 
@@ -7,9 +8,11 @@ use hyper::Method;
 use serde_json::Value;
 
 use super::place::AdminPlace;
+use super::rebalance;
 use super::table::table;
 use super::{done, run};
 use crate::print;
+use crate::stats::clean;
 
 /// The subcommands.
 #[derive(Subcommand, Debug)]
@@ -33,6 +36,24 @@ pub enum ClusterCommand {
         #[command(flatten)]
         place: AdminPlace,
     },
+    /// Spread copies evenly over the nodes, and wait until that is done.
+    Rebalance {
+        /// Move everything away from this node, which gets no copies then until a rebalance without
+        /// this option. Repeat it for several nodes.
+        #[arg(long, value_name = "NODE")]
+        remove: Vec<String>,
+        /// Stop the rebalance that is running.
+        #[arg(long, conflicts_with_all = ["remove", "json", "no_wait"])]
+        stop: bool,
+        /// Return at once.
+        #[arg(long)]
+        no_wait: bool,
+        /// Print the state of the cluster at the end, as JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        place: AdminPlace,
+    },
 }
 
 impl ClusterCommand {
@@ -42,6 +63,12 @@ impl ClusterCommand {
             match self {
                 ClusterCommand::Status { json, place } => {
                     status(&place.find().await?.get("/node/cluster").await?, json)
+                }
+                ClusterCommand::Rebalance { stop: true, place, .. } => {
+                    rebalance::stop(&place).await
+                }
+                ClusterCommand::Rebalance { remove, no_wait, json, place, .. } => {
+                    rebalance::begin(&place, &remove, (json, !no_wait)).await
                 }
                 ClusterCommand::Failover { node, allow_data_loss, place } => {
                     let form =
@@ -53,6 +80,14 @@ impl ClusterCommand {
             }
         })
     }
+}
+
+/// Why vbuckets are not served, or copies cannot be used.
+fn trouble_line(bucket: &str, trouble: &Value) -> String {
+    let (count, first) = (&trouble["vbuckets"], &trouble["first"]);
+    let reason = trouble["reason"].as_str().unwrap_or_default();
+    let line = format!("{bucket}: {count} vbuckets, the first is {first}: {reason}");
+    format!("\n{}\n", clean(line.as_bytes()))
 }
 
 fn status(cluster: &Value, as_json: bool) -> anyhow::Result<ExitCode> {
@@ -84,6 +119,11 @@ fn status(cluster: &Value, as_json: bool) -> anyhow::Result<ExitCode> {
                 let header = ["BUCKET", "REPLICAS", "VBUCKETS", "SERVED", "MISSING", "BEHIND"];
                 shown.push('\n');
                 shown.push_str(&table(header, buckets.iter().map(row).collect()));
+            }
+            for bucket in &buckets {
+                for trouble in bucket["troubles"].as_array().into_iter().flatten() {
+                    shown.push_str(&trouble_line(&text(&bucket["name"]), trouble));
+                }
             }
             print::bytes(shown.as_bytes())
         }

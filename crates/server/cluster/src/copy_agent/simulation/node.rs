@@ -95,7 +95,8 @@ impl SimNode {
         };
         let (renewals, targets) = watch::channel(None);
         let stage = watch::channel(LeaveStage::Serving).0;
-        let signals = Signals { wake: Arc::new(Notify::new()), stage: stage.clone(), renewals };
+        let (wake, nodes) = (Arc::new(Notify::new()), Arc::default());
+        let signals = Signals { wake, stage: stage.clone(), renewals, nodes };
         let sessions = Arc::clone(&agreement) as Arc<dyn Sessions>;
         let keys = RecordKeys::new("test");
         let agent = Agent::new(settings, (sessions, keys), Arc::clone(&lease), host, signals);
