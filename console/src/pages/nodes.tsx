@@ -8,14 +8,17 @@ import { may } from "../rights";
 import { Table } from "../table";
 import { Busy, Failure, LastKnown, NoBucket, SelectField, useAsked } from "../ui";
 import { buckets } from "./catalog";
+import { ClusterSection } from "./cluster";
 
+/** Of the other nodes only the address and the state are known. */
 interface Node {
   hostname: string;
-  version: string;
+  version?: string;
   status: string;
-  os: string;
-  uptime: string;
-  ports: { direct: number; httpsMgmt?: number };
+  os?: string;
+  uptime?: string;
+  ports?: { direct: number; httpsMgmt?: number };
+  thisNode?: boolean;
 }
 
 interface Terse {
@@ -45,11 +48,11 @@ const ELSEWHERE = "on another node";
 
 function Nodes({ round }: { round: number }) {
   const asked = useAsked((signal) => get<{ clusterName: string; nodes: Node[] }>("/pools/default", {}, signal), [round]);
+  const { user } = useApp();
   const all = useAsked((signal) => get<{ nodesExt: Peer[] }>("/pools/default/nodeServices", {}, signal), [round]);
   const own = all.value?.nodesExt.find((peer) => peer.thisNode);
-  const others = all.value?.nodesExt.filter((peer) => !peer.thisNode) ?? [];
   // As the other nodes know it, not as this browser does.
-  const addressOf = (node: Node) => (own?.hostname ? `${own.hostname}:${own.services.mgmt}` : node.hostname);
+  const addressOf = (node: Node) => (node.thisNode && own?.hostname ? `${own.hostname}:${own.services.mgmt}` : node.hostname);
   return (
     <section>
       <Failure error={asked.error ?? all.error} again={() => (asked.again(), all.again())} />
@@ -62,27 +65,16 @@ function Nodes({ round }: { round: number }) {
               <tr key={node.hostname}>
                 <th scope="row">{addressOf(node)}</th>
                 <td>{node.status}</td>
-                <td>{node.version}</td>
-                <td class="number">{node.ports.direct}</td>
-                <td>{node.os}</td>
-                <td>{age(Number(node.uptime))}</td>
-              </tr>
-            ))}
-            {others.map(({ hostname = "?", services }) => (
-              <tr key={`${hostname}:${services.mgmt}`}>
-                <th scope="row">
-                  {hostname}:{services.mgmt}
-                </th>
-                <td>in the cluster</td>
-                <td class="muted">see its console</td>
-                <td class="number">{services.kv}</td>
-                <td>–</td>
-                <td>–</td>
+                <td class={node.version ? undefined : "muted"}>{node.version ?? "see its console"}</td>
+                <td class="number">{node.ports?.direct ?? "–"}</td>
+                <td>{node.os ?? "–"}</td>
+                <td>{node.uptime ? age(Number(node.uptime)) : "–"}</td>
               </tr>
             ))}
           </Table>
         </LastKnown>
       )}
+      {(asked.value?.nodes.length ?? 0) > 1 && may(user, "simple-stats", "*") && <ClusterSection round={round} />}
     </section>
   );
 }
