@@ -10,6 +10,8 @@
 // plain writes have to be there. Then mutants are planted into the recorded histories, and each has
 // to be found. A seed and a round decide the faults, not the timing of what they hit.
 //
+// An interrupt ends the run after its round.
+//
 // Nodes have network namespaces, which need root; elsewhere they are on loopback, and cables are not
 // cut. Clocks are right. After a violation the directory keeps the
 // histories, Porcupine's pages, the nodes' logs and what they said of themselves.

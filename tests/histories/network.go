@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
 	"syscall"
@@ -41,6 +42,8 @@ func enterOwnNetwork() bool {
 	again.Env = append(os.Environ(), insideVariable+"=1")
 	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
 	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	// The run inside ends after its round.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	_ = again.Run()
 	os.Exit(again.ProcessState.ExitCode())
 	return false
@@ -79,7 +82,9 @@ func newHost(number int) (*host, error) {
 	}
 	// It only holds the namespace, and ends with its input.
 	h.holder = exec.Command("cat")
-	h.holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	h.holder.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL, Setpgid: true,
+	}
 	var err error
 	if h.input, err = h.holder.StdinPipe(); err != nil {
 		return nil, err

@@ -48,7 +48,8 @@ func (p *process) start(environment ...string) error {
 		}
 	}
 	running.Env = append(append(running.Env, "NO_COLOR=1"), environment...)
-	running.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// An interrupt of this program ends its run after the round, and the nodes then.
+	running.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := running.Start(); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -114,7 +115,9 @@ func (r *session) startClients(k *keys) error {
 
 // rounds plays all rounds, until a violation.
 func (r *session) rounds() {
-	for number := r.from; number < r.from+r.options.rounds; number++ {
+	interrupt := make(chan os.Signal, 1)
+	signal.Notify(interrupt, os.Interrupt)
+	for number := r.from; number < r.from+r.options.rounds && len(interrupt) == 0; number++ {
 		p := planned(r.seed, number, r.abilities)
 		violations := r.round(p)
 		r.report.Rounds++
