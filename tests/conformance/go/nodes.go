@@ -58,8 +58,8 @@ func (p *program) writeDurably(value string) {
 		}
 		eventually(transient, func() error {
 			_, err := p.collection.Upsert(key, value, options)
-			if errors.Is(err, gocb.ErrDurabilityImpossible) && replicaCount() == 1 {
-				// One of two copies is away, and the other one is no majority.
+			if errors.Is(err, gocb.ErrDurabilityImpossible) && replicaCount() > 0 {
+				// Fewer copies than a majority follow: one of two is away, or another one is slow, too.
 				_, err = p.collection.Upsert(key, value, nil)
 			}
 			return err

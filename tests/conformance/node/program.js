@@ -45,11 +45,8 @@ const steps = {
     cluster = await couchbase.connect(connectionString, credentials)
     bucket = cluster.bucket(bucketName)
     collection = bucket.defaultCollection()
-    for (const report of [await cluster.ping(), await bucket.ping()]) {
-      const endpoints = Object.values(report.services).flat()
-      assert.ok(endpoints.length > 0)
-      for (const endpoint of endpoints) assert.equal(endpoint.state, couchbase.PingState.Ok)
-    }
+    // Connections to the nodes that the configuration names besides the first one may not be open yet.
+    for (const pinged of [cluster, bucket]) await eventually(() => pingAll(pinged), [assert.AssertionError])
   },
 
   crud: async () => {
@@ -319,6 +316,12 @@ const steps = {
 
 function topologySteps(names) {
   return Object.fromEntries(names.map((step) => [step, () => nodes.change(collection, step, control, pastDeaths)]))
+}
+
+async function pingAll(pinged) {
+  const endpoints = Object.values((await pinged.ping()).services).flat()
+  assert.ok(endpoints.length > 0)
+  for (const endpoint of endpoints) assert.equal(endpoint.state, couchbase.PingState.Ok)
 }
 
 function openWith(more) {

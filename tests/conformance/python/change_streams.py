@@ -361,6 +361,9 @@ class Program:
     def failovers(self):
         """The same over nodes that are killed, whose vbuckets others take over."""
         self.everything.start()
+        # The consumer says that all streams are open before its journal does.
+        self.everything.until(lambda journal: VBUCKETS - sum(bool(each.histories) for each in journal.streams.values()),
+                              "the history of every vbucket")
         return self.crashed(["kill", "return", "kill-again", "return-again"], 1)
 
     def crashed(self, actions, histories_min):

@@ -73,12 +73,12 @@ impl Program {
         Ok(())
     }
 
-    /// Writes durably; plainly where one of two copies is away, because the other one is no
-    /// majority.
+    /// Writes durably; plainly while fewer copies than a majority follow: one of two is away, or
+    /// another one is slow, too.
     async fn write_once(&self, key: &str, value: &str) -> couchbase::error::Result<()> {
         let durably = UpsertOptions::new().durability_level(DurabilityLevel::PERSIST_TO_MAJORITY);
         match self.collection.upsert(key, value, durably).await {
-            Err(error) if *error.kind() == ErrorKind::DurabilityImpossible && replicas() == 1 => {
+            Err(error) if *error.kind() == ErrorKind::DurabilityImpossible && replicas() > 0 => {
                 self.collection.upsert(key, value, None).await.map(drop)
             }
             written => written.map(drop),
