@@ -53,8 +53,12 @@ impl VbucketDcpStream {
         }
         match reading.inbox.take() {
             InboxItem::Chunk(chunk) => {
+                // The scan may have begun since this turn looked for it; the next turn does again.
+                debug_assert!(
+                    reading.inbox.snapshot().is_some(),
+                    "a snapshot is known before its records"
+                );
                 (reading.chunk, reading.at) = (Some(chunk), 0);
-                debug_assert!(reading.snapshot.is_some(), "a snapshot is known before its records");
                 self.progress.failures = 0;
             }
             InboxItem::Nothing => return StreamTurn::Idle,
