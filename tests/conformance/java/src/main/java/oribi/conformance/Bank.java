@@ -51,7 +51,7 @@ final class Bank {
 
   Bank(Cluster cluster, String name, TransactionOptions options) {
     this.cluster = cluster;
-    this.collection = cluster.bucket("default").defaultCollection();
+    this.collection = cluster.bucket(Steps.BUCKET).defaultCollection();
     this.name = name;
     this.options = options;
   }

@@ -29,7 +29,7 @@ final class Compression {
   String compression() {
     Cluster cluster = steps.clusterWithoutCompression();
     try {
-      both(steps.collection, cluster.bucket(steps.bucketName).defaultCollection());
+      both(steps.collection, cluster.bucket(Steps.BUCKET).defaultCollection());
     } finally {
       cluster.disconnect();
     }

@@ -45,7 +45,7 @@ final class Nodes {
   String newClient() throws InterruptedException {
     Cluster cluster = steps.anotherCluster();
     try {
-      Bucket bucket = cluster.bucket(steps.bucketName);
+      Bucket bucket = cluster.bucket(Steps.BUCKET);
       bucket.waitUntilReady(Duration.ofSeconds(20));
       compare(bucket.defaultCollection());
     } finally {

@@ -59,6 +59,11 @@ public final class Program {
     all.put("wrong-password", steps::wrongPassword);
     all.put("parallel-50000", many::parallel50000);
     all.put("kill-restart", many::killRestart);
+    Nodes nodes = new Nodes(steps);
+    for (String step : List.of("join", "kill", "new-client", "return", "kill-again", "return-again", "leave")) {
+      all.put(step, () -> nodes.change(step));
+    }
+    all.put("new-client", nodes::newClient);
     TransactionSteps transactions = new TransactionSteps(steps);
     all.put("commit", transactions::commit);
     all.put("roll-back", transactions::rollBack);
@@ -79,11 +84,6 @@ public final class Program {
     all.put("query-errors", queries::errors);
     all.put("query-indexes", queries::indexes);
     all.put("query-streaming", queries::streaming);
-    Nodes nodes = new Nodes(steps);
-    for (String step : List.of("join", "kill", "new-client", "return", "kill-again", "return-again", "leave")) {
-      all.put(step, () -> nodes.change(step));
-    }
-    all.put("new-client", nodes::newClient);
     all.keySet().retainAll(Set.of(System.getenv("ORIBI_STEPS").split(",")));
     for (Map.Entry<String, Step> step : all.entrySet()) {
       // Without a connection every other step fails in the same way.

@@ -66,7 +66,7 @@ final class Steps {
   private static final Duration PATIENT = Duration.ofSeconds(30);
 
   private final String connectionString = System.getenv("ORIBI_CONNSTR");
-  final String bucketName = System.getenv().getOrDefault("ORIBI_BUCKET", "default");
+  static final String BUCKET = System.getenv().getOrDefault("ORIBI_BUCKET", "default");
   private final String user = System.getenv("ORIBI_USER");
   private final String password = System.getenv("ORIBI_PASSWORD");
   private Cluster cluster;
@@ -135,7 +135,7 @@ final class Steps {
 
   String connect() {
     cluster = clusterOf(user, password);
-    bucket = cluster.bucket(bucketName);
+    bucket = cluster.bucket(BUCKET);
     // This one also asks the admin HTTP port whether every node of the bucket is healthy.
     bucket.waitUntilReady(Duration.ofSeconds(20));
     check(!bucket.ping().endpoints().isEmpty(), "the bucket answers a ping");
@@ -288,7 +288,7 @@ final class Steps {
     MutationToken first = collection.upsert("token", 1).mutationToken().orElseThrow();
     MutationToken second = collection.upsert("token", 2).mutationToken().orElseThrow();
     MutationToken removal = collection.remove("token").mutationToken().orElseThrow();
-    equal(first.bucketName(), bucketName);
+    equal(first.bucketName(), BUCKET);
     equal(first.partitionID(), second.partitionID());
     equal(first.partitionUUID(), second.partitionUUID());
     check(first.partitionUUID() != 0, "a vbucket uuid");
@@ -297,7 +297,7 @@ final class Steps {
     // What queries are told to wait for.
     JsonArray place = JsonArray.from(second.sequenceNumber(), Long.toUnsignedString(second.partitionUUID()));
     JsonObject places = JsonObject.create().put(Long.toString(second.partitionID()), place);
-    equal(MutationState.from(first, second).export().toString(), JsonObject.create().put(bucketName, places).toString());
+    equal(MutationState.from(first, second).export().toString(), JsonObject.create().put(BUCKET, places).toString());
     return null;
   }
 
