@@ -1,7 +1,9 @@
 //! The record of a vbucket's copies, which agreement keeps, and the quorums that it defines.
 //!
 //! Invariant: any write quorum of a record meets any set of promises that decides its successor.
-//! While a record is joint, this holds in both sets, so one of them can be left.
+//! While a record is joint, a write quorum is one of each set, and the members alone promise:
+//! copies that join have no vote. The old members are left once a write quorum of the joining set
+//! stores the record, and so everything before it.
 
 use oribi_types::Seqno;
 pub use oribi_types::{CopiesEpoch, CopyId};
@@ -64,6 +66,13 @@ impl CopiesRecord {
         self.joining.iter().copied().filter(|copy| self.members.contains(copy)).collect()
     }
 
+    /// The record as an election counts it. A write quorum has one of the members, so their
+    /// promises decide, and copies that join have no vote. The members that stay decide by
+    /// themselves, too: the others may lack plain writes.
+    pub fn voters(&self) -> CopiesRecord {
+        CopiesRecord { joining: self.staying(), ..self.clone() }
+    }
+
     /// True when the promises decide who is next: `promise` says whether a member that promised is
     /// intact. The promises of all decide, too, unless a write quorum, or what a write quorum does
     /// not need, is lost: an acknowledged write may have been in lost copies alone.
@@ -91,16 +100,22 @@ impl CopiesRecord {
         self.is_joint() && stored >= self.write_quorum(&self.joining)
     }
 
-    /// The record once `winner` is promoted. Of two members the winner stays alone, because it
-    /// alone is known to hold everything.
+    /// The record once `winner` is promoted. Of two voters the winner stays alone, because it alone
+    /// is known to hold everything. Copies that join begin anew; members that are being left out do
+    /// not return.
     pub fn promoted(&self, winner: CopyId) -> CopiesRecord {
-        assert!(self.sets().any(|set| set.contains(&winner)), "a winner is a copy of the record");
-        let is_alone = self.sets().any(|set| set.len() <= 2);
-        let (members, joining) = match is_alone {
-            true => (vec![winner], Vec::new()),
-            false => (self.members.clone(), self.joining.clone()),
-        };
-        self.next(winner, members, joining)
+        assert!(self.members.contains(&winner), "a member is promoted");
+        if self.voters().sets().any(|set| set.len() <= 2) {
+            return self.next(winner, vec![winner], Vec::new());
+        }
+        let mut joining = self.staying();
+        if self.is_joint() && !joining.contains(&winner) {
+            joining.push(winner);
+        }
+        if joining.len() == self.members.len() {
+            joining.clear();
+        }
+        self.next(winner, self.members.clone(), joining)
     }
 
     /// The record that takes in `joining`, which has the active.
@@ -165,6 +180,39 @@ mod tests {
         {
             let renewed = record(&[1, 2], joining, 3).renewed();
             assert_eq!((renewed.members, renewed.joining), (copies(&[1, 2]), copies(next)));
+        }
+    }
+
+    #[test]
+    fn copies_that_join_have_no_vote() {
+        let promise = |of: &[u16]| {
+            let promised = copies(of);
+            move |copy: CopyId| promised.contains(&copy).then_some(true)
+        };
+        let decides = |joint: &CopiesRecord, of: &[u16]| {
+            joint.voters().promises_decide(promise(of), |_| false)
+        };
+        let grows = record(&[1, 2], &[1, 2, 3], 3);
+        assert!(decides(&grows, &[2]) && !decides(&grows, &[3]));
+        // 3 is being left out: it may lack plain writes, so that 1 or 2 has to promise.
+        let replaces = record(&[1, 2, 3], &[1, 2, 4], 3);
+        assert!(decides(&replaces, &[2, 3]) && !decides(&replaces, &[3, 4]));
+        assert!(!decides(&record(&[1, 2], &[1, 3], 2), &[2, 3]), "1 alone stays");
+    }
+
+    #[test]
+    fn a_promotion_takes_no_copy_in() {
+        for (members, joining, winner, next_members, next_joining) in [
+            (&[1, 2, 3][..], &[][..], 2, &[1, 2, 3][..], &[][..]),
+            (&[1, 2, 3], &[1, 2, 3, 4], 2, &[1, 2, 3], &[]),
+            (&[1, 2, 3, 4], &[1, 2, 3, 5], 2, &[1, 2, 3, 4], &[1, 2, 3]),
+            (&[1, 2, 3, 4], &[1, 2, 3, 5], 4, &[1, 2, 3, 4], &[]),
+            (&[1, 2, 3], &[1, 2, 4], 2, &[2], &[]),
+            (&[1, 2], &[1, 3], 1, &[1], &[]),
+        ] {
+            let promoted = record(members, joining, 3).promoted(CopyId { node: winner, copy: 1 });
+            assert_eq!(promoted.members, copies(next_members), "{members:?} {joining:?}");
+            assert_eq!(promoted.joining, copies(next_joining), "{members:?} {joining:?}");
         }
     }
 

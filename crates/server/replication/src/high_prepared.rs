@@ -15,13 +15,14 @@ pub struct HighPrepared {
 
 impl HighPrepared {
     /// All prepares up to `high_completed` count; `open` are the others that the replica holds.
+    /// The active sends those of an interrupted snapshot once more, unless they are completed.
     pub fn new(
         high_completed: Seqno,
         open: impl IntoIterator<Item = (Seqno, DurabilityLevel)>,
         complete_end: Seqno,
         persisted_end: Seqno,
     ) -> HighPrepared {
-        let pending = open.into_iter().collect();
+        let pending = open.into_iter().filter(|(seqno, _)| *seqno <= complete_end).collect();
         let seqno = high_completed;
         let mut prepared = HighPrepared { seqno, pending, complete_end, persisted_end };
         prepared.advance();

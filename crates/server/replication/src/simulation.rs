@@ -20,6 +20,12 @@ use world::{World, WorldCounts};
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 300;
+/// Seeds that failed while it was decided who votes in a joint election. The rule was right; the
+/// world was not: 860 delivered messages to a node before those that waited for the end of its
+/// pause, and 1379 let copies learn of records so late that they elected again until the end. With
+/// any rule, 2101 took a prepare of an interrupted snapshot, which is sent once more, for an
+/// open one.
+const FAILED: [u64; 5] = [147, 329, 860, 1379, 2101];
 
 fn run_seed(seed: u64) -> WorldCounts {
     catch_unwind(AssertUnwindSafe(|| World::new(seed).run())).unwrap_or_else(|panic| {
@@ -45,7 +51,7 @@ fn random_failures_break_no_promise() {
     let seeds = number("ORIBI_SIMULATION_SEEDS").unwrap_or(SEEDS);
     let begun = std::time::Instant::now();
     let mut sum = WorldCounts::default();
-    for seed in from..from + seeds {
+    for seed in (from..from + seeds).chain(FAILED) {
         sum.add(&run_seed(seed));
     }
     let minutes = begun.elapsed().as_secs_f64() / 60.0;

@@ -205,10 +205,7 @@ fn outcome(
     if view.held.contains_key(place) || is_founding(base) {
         return Outcome::Wait;
     }
-    // Copies that join have no vote: what is committed has a write quorum of the members. Those
-    // that stay members decide, too: the others may lack plain writes.
-    let voters = CopiesRecord { joining: base.staying(), ..base.clone() };
-    let mut election = Election::new(voters);
+    let mut election = Election::new(base.clone());
     let (mut best, mut silent) = (None, None);
     for member in base.members.iter().copied() {
         let is_gone = gone.is_some() && view.roster.name(member.node) == gone;
@@ -227,14 +224,7 @@ fn outcome(
     if silent.is_some() && !waits.is_over(place, base) {
         return Outcome::Wait;
     }
-    if let Some(mut record) = election.decided() {
-        // Copies that join begin anew; members that are being left out do not return.
-        if record.is_joint() && !record.joining.contains(&record.active) {
-            record.joining.push(record.active);
-        }
-        if record.joining.len() == record.members.len() {
-            record.joining.clear();
-        }
+    if let Some(record) = election.decided() {
         assert!(record.members.contains(&record.active), "a member is promoted");
         return Outcome::Promote(record);
     }

@@ -412,7 +412,9 @@ impl World {
 
     fn publish(&mut self, record: CopiesRecord) {
         for node in 0..self.nodes.len() {
-            let lag = match self.random.chance(100) {
+            // After the faults no node learns of a record later than it suspects a failure.
+            let is_late = self.random.chance(100) && !self.is_healed;
+            let lag = match is_late {
                 true => self.random.range(100_000, 1_500_000),
                 false => self.random.range(1000, 20_000),
             };
@@ -428,7 +430,10 @@ impl World {
 
     /// Promises that are stored decide an election, counted without the code under test.
     fn check_election(&self, record: &CopiesRecord) {
-        for set in [&self.record.members, &self.record.joining] {
+        let members = &self.record.members;
+        let stays = |copy: &&CopyId| members.contains(copy);
+        let staying: Vec<CopyId> = self.record.joining.iter().filter(stays).copied().collect();
+        for set in [members, &staying] {
             let promised = set.iter().filter(|member| {
                 let node = &self.nodes[usize::from(member.node)];
                 node.id == **member && node.stored.1.promised >= record.epoch

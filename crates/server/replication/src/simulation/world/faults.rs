@@ -19,7 +19,10 @@ impl World {
         match self.random.below(12) {
             0 | 1 => self.stop(node, false, long_us),
             2 => self.stop(node, true, long_us),
-            3 => self.nodes[node].paused_until_us = self.now_us + long_us / 2,
+            3 => {
+                let until_us = &mut self.nodes[node].paused_until_us;
+                *until_us = (*until_us).max(self.now_us + long_us / 2);
+            }
             4 => self.cut(node, other, long_us),
             5 => {
                 for other in 0..self.nodes.len() {
@@ -64,8 +67,8 @@ impl World {
             link.delay_us = 0;
         });
         self.agreement_away_until_us = 0;
+        // A pause ends by itself: messages to the node wait for that moment, and stay in order.
         for node in &mut self.nodes {
-            node.paused_until_us = 0;
             node.disk_stalled_until_us = 0;
         }
     }
