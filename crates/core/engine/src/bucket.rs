@@ -352,21 +352,18 @@ impl Bucket {
             return Err(FlushAllError::WarmingUp);
         }
         let _no_flush_step = self.flushers.hold_all();
-        self.core.collections().between_changes(|manifest| self.empty(manifest))?;
-        for vbucket in self.vbuckets() {
-            vbucket.waiters().persisted(vbucket.persisted_seqno());
-        }
-        Ok(())
+        Ok(self.core.collections().between_changes(|manifest| self.empty(manifest))?)
     }
 
-    /// Empties every vbucket. Each history begins with the events of the manifest.
+    /// Empties every vbucket, the store first: one that fails there keeps its documents. Each
+    /// history begins with the events of the manifest.
     fn empty(&self, manifest: &BucketManifest) -> Result<(), StoreError> {
         let context = self.core.context(self.core.latest_time());
         let _change = self.core.ownership_changes().begin();
         for vbucket in self.vbuckets() {
-            let events = AnnouncedEvents::default().missing(manifest);
-            let state = vbucket.clear(&context, self.new_uuid(), &events);
-            self.core.store().drop_vbucket(vbucket.id(), Some(&state))?;
+            let uuid = self.new_uuid();
+            self.core.store().drop_vbucket(vbucket.id(), Some(&vbucket.emptied_state(uuid)))?;
+            vbucket.clear(&context, uuid, &AnnouncedEvents::default().missing(manifest));
         }
         Ok(())
     }

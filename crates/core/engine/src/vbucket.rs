@@ -264,15 +264,26 @@ impl VBucket {
         self.commit_waiters.fail_all();
     }
 
-    /// Forgets every document and every history before; seqno and CAS continue. The new history
-    /// begins with `events`. Returns the state to persist, in which these are not yet.
-    pub(crate) fn clear(
-        &self,
-        context: &Context<'_>,
-        uuid: VbUuid,
-        events: &[ManifestEvent<'_>],
-    ) -> VbucketState {
-        let (streams, dropped, pending, expelled, state) = {
+    /// The state of an emptied vbucket, which the store takes with its documents' removal, before
+    /// [`VBucket::clear`]. Seqno and CAS continue; no history before `uuid` is known.
+    pub(crate) fn emptied_state(&self, uuid: VbUuid) -> VbucketState {
+        let table = self.table.lock();
+        let queue = self.queue.lock();
+        let high_seqno = queue.high_seqno();
+        VbucketState {
+            max_cas: queue.max_cas(),
+            max_deleted_rev_seqno: table.max_deleted_rev(),
+            purge_seqno: high_seqno,
+            failover_table: first_history(uuid, high_seqno),
+            ..VbucketState::empty()
+        }
+        .complete_at(high_seqno)
+    }
+
+    /// Forgets every document, which the store no longer has, and every history before `uuid`: a
+    /// reader of an earlier one has documents that are gone. The new history begins with `events`.
+    pub(crate) fn clear(&self, context: &Context<'_>, uuid: VbUuid, events: &[ManifestEvent<'_>]) {
+        let (streams, dropped, pending, expelled) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
             let streams = queue.end_streams();
@@ -280,52 +291,28 @@ impl VBucket {
             let (dropped, expelled) = (table.clear(), queue.clear());
             // A fetch in progress reads the version before.
             self.incarnation.fetch_add(1, Ordering::AcqRel);
-            let state = self.emptied_state(&table, &queue, uuid);
-            self.events.lock().clear();
-            assert_eq!(
-                state.high_seqno,
-                queue.high_seqno(),
-                "seqnos continue when a vbucket is emptied"
-            );
+            let high_seqno = queue.high_seqno();
+            *self.failover_table.lock() = first_history(uuid, high_seqno);
+            self.uuid.store(uuid.0, Ordering::Relaxed);
+            self.raise_purge_seqno(high_seqno);
+            assert!(self.purge_seqno() >= high_seqno, "nothing before the new history is left");
             assert_eq!(table.items(), 0, "an emptied vbucket has no document");
+            self.persisted_seqno.store(high_seqno.0, Ordering::Release);
+            self.events.lock().clear();
             self.queue_events(context, &mut queue, events);
-            (streams, dropped, pending, expelled, state)
+            (streams, dropped, pending, expelled)
         };
         drop((dropped, pending));
         self.settle(expelled);
         streams.iter().for_each(StreamWaker::wake);
         self.commit_waiters.fail_all();
-        self.persisted_seqno.store(state.high_seqno.0, Ordering::Release);
+        self.waiters.persisted(self.persisted_seqno());
         self.mark_dirty(context.signals);
-        state
     }
+}
 
-    /// A reader of an earlier history has documents that are gone, so no history but the new one is
-    /// known, and each reader begins anew.
-    fn emptied_state(
-        &self,
-        table: &VbucketTable,
-        queue: &CheckpointManager,
-        uuid: VbUuid,
-    ) -> VbucketState {
-        let high_seqno = queue.high_seqno();
-        *self.failover_table.lock() =
-            vec![FailoverEntry { uuid, seqno: high_seqno, epoch: CopiesEpoch(0) }];
-        self.uuid.store(uuid.0, Ordering::Relaxed);
-        self.raise_purge_seqno(high_seqno);
-        assert!(
-            self.purge_seqno() >= high_seqno,
-            "an emptied vbucket's purge seqno is its high seqno"
-        );
-        VbucketState {
-            max_cas: queue.max_cas(),
-            max_deleted_rev_seqno: table.max_deleted_rev(),
-            purge_seqno: high_seqno,
-            failover_table: self.failover_table(),
-            ..VbucketState::empty()
-        }
-        .complete_at(high_seqno)
-    }
+fn first_history(uuid: VbUuid, seqno: Seqno) -> Vec<FailoverEntry> {
+    vec![FailoverEntry { uuid, seqno, epoch: CopiesEpoch(0) }]
 }
 
 /// The phase of a vbucket that a bucket is opened with.

@@ -191,6 +191,8 @@ impl BucketHandle {
         let result = self.bucket.flush_all();
         let elapsed_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let emptied_ns = match &result {
+            // Another call is under way, or has ended since: the end is its to note.
+            Err(error) if error.was_refused() && before == NOW_EMPTYING => return result,
             Err(error) if error.was_refused() => before,
             _ => now.unix_ns.saturating_add(elapsed_ns),
         };

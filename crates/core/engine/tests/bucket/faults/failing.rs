@@ -52,6 +52,27 @@ fn a_failed_commit_is_repeated_whole_by_the_next() {
 }
 
 #[test]
+fn a_flush_that_the_store_refuses_keeps_documents() {
+    for eviction in [EvictionPolicy::Value, EvictionPolicy::Full] {
+        let fixture = Fixture::new(eviction);
+        for _ in 0..40 {
+            fixture.write_next().expect("there is room");
+        }
+        fixture.bucket.flush_step().expect("the store works");
+        let histories = || fixture.bucket.vbuckets().iter().map(|it| it.uuid()).collect::<Vec<_>>();
+        let before = histories();
+        fixture.plan.fail_other_writes(true);
+        fixture.bucket.flush_all().expect_err("the store fails");
+        assert!((0..40).all(|number| fixture.read_fetching(number).is_some()), "{eviction:?}");
+        assert_eq!(histories(), before, "nobody begins anew");
+        fixture.plan.fail_other_writes(false);
+        fixture.bucket.flush_all().expect("the store works again");
+        assert!((0..40).all(|number| fixture.read_fetching(number).is_none()), "{eviction:?}");
+        assert!(histories().iter().zip(&before).all(|(now, before)| now != before));
+    }
+}
+
+#[test]
 fn a_full_disk_refuses_writes_until_there_is_space() {
     let fixture = Fixture::new(EvictionPolicy::Full);
     for _ in 0..1000 {
