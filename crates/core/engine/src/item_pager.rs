@@ -7,13 +7,14 @@
 //! and one that was never used none. There is no list to keep in order and nothing to lock on a
 //! read. A cache also spares the documents that were written last ([`NewestDocuments`]).
 //!
-//! With the dense tier, cold values become dense first ([`crate::dense`]). Cold documents are
+//! With the dense tier, values that are not hot become dense first ([`crate::dense`]): to inflate
+//! one that is used now and then costs less than to fetch an evicted one. Cold documents are
 //! evicted once the hand has gone round since the run began. When memory is nearly at the quota,
 //! compression is too slow for the writers, and the pager only evicts. A bucket that evicts nothing
 //! only compresses.
 //!
 //! A run begins when memory is above the high watermark and continues until it is at the low one,
-//! or with the dense tier halfway ([`Memory::pager_target_bytes`]).
+//! or with the dense tier close to the high one ([`Memory::pager_target_bytes`]).
 //! When a whole round has met no document that can ever be evicted or become dense, writes get "no
 //! memory" instead of "try again". Called by the pager's thread, by fetchers before they read above
 //! the quota, and by loaders ([`ItemPager::compress`]).

@@ -46,9 +46,9 @@ const STREAMS_PART: u64 = 32;
 const STREAMS_BYTES_MAX: u64 = 64 << 20;
 
 /// Uses of late from which on a document is kept inflated while memory is below the low watermark,
-/// and below the pager's target.
+/// and below the pager's target. The pager makes dense what is less than hot.
 const WARM_FREQUENCY: u32 = 2;
-const HOT_FREQUENCY: u32 = 4;
+pub(crate) const HOT_FREQUENCY: u32 = 4;
 
 /// Per cent of the quota above which streams read nothing more from the store.
 const BACKFILL_PERCENT: u8 = 96;
@@ -295,8 +295,9 @@ impl Memory {
         part(self.document_quota_bytes(), BACKFILL_PERCENT)
     }
 
-    /// Where a run of the item pager ends: the low watermark. With the dense tier it is halfway to
-    /// the high one, because a dense document frees little and costs a read of the disk.
+    /// Where a run of the item pager ends: the low watermark. With the dense tier it is three
+    /// quarters of the way to the high one, because a dense document frees little and its eviction
+    /// costs a read of the disk.
     pub(crate) fn pager_target_bytes(&self) -> u64 {
         // Both of one read of the quota, which other threads change.
         let quota = self.document_quota_bytes();
@@ -304,7 +305,7 @@ impl Memory {
         debug_assert!(low <= high, "the low mark is lower");
         match self.dense.tier() {
             MemoryTier::Off => low,
-            MemoryTier::Dense => low + (high - low) / 2,
+            MemoryTier::Dense => low + (high - low) / 4 * 3,
         }
     }
 

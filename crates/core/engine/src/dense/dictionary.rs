@@ -84,10 +84,18 @@ static INFLATERS: AtomicU64 = AtomicU64::new(0);
 struct WorkingBytes(u64);
 
 impl WorkingBytes {
-    /// Nothing is counted when the process has no memory left: a read must not fail for it.
     fn take(bytes: usize) -> WorkingBytes {
-        let bytes = bytes as u64;
-        WorkingBytes(if block_arena::take_outside(bytes) { bytes } else { 0 })
+        let mut taken = WorkingBytes(0);
+        taken.grow_to(bytes);
+        taken
+    }
+
+    /// Nothing is counted when the process has no memory left: a read must not fail for it.
+    fn grow_to(&mut self, bytes: usize) {
+        let grown = (bytes as u64).saturating_sub(self.0);
+        if grown > 0 && block_arena::take_outside(grown) {
+            self.0 += grown;
+        }
     }
 }
 
@@ -274,10 +282,16 @@ impl Inflation {
     }
 }
 
-/// A thread's encoder; its memory is known after the first use.
+/// A thread's encoder, whose memory grows with the values that it meets.
 struct Compression {
     encoder: CCtx<'static>,
-    memory: Option<WorkingBytes>,
+    memory: WorkingBytes,
+}
+
+impl Compression {
+    fn new() -> Compression {
+        Compression { encoder: CCtx::create(), memory: WorkingBytes(0) }
+    }
 }
 
 thread_local! {
@@ -367,10 +381,10 @@ impl DictionaryEncoder {
         scratch.clear();
         scratch.reserve(zstd::zstd_safe::compress_bound(plain.len()));
         COMPRESSION.with_borrow_mut(|compression| {
-            let new = || Compression { encoder: CCtx::create(), memory: None };
-            let Compression { encoder, memory } = compression.get_or_insert_with(new);
+            let compression = compression.get_or_insert_with(Compression::new);
+            let encoder = &mut compression.encoder;
             let written = encoder.compress_using_cdict(scratch, plain, &self.encoder).ok();
-            memory.get_or_insert_with(|| WorkingBytes::take(encoder.sizeof()));
+            compression.memory.grow_to(encoder.sizeof());
             written
         })?;
         scratch.strip_prefix(&FRAME_MAGIC)

@@ -17,8 +17,17 @@ const DICTIONARY_PART: usize = 8;
 /// One sample in so many is kept for the trial.
 const TRIAL_PART: usize = 8;
 
+/// What no dictionary makes shorter than so many per cent, so many bytes of it end to end stay
+/// longer than this without one.
+const NOISE_BYTES: usize = 64 << 10;
+const NOISE_PERCENT: usize = 95;
+
 /// A collection becomes dense when its values shrink to at most so many per cent.
-const DENSE_PERCENT_MAX: usize = 75;
+const DENSE_PERCENT_MAX: u64 = 75;
+
+/// A newer dictionary is used when values take at most so many per cent of what they take with the
+/// one before.
+const BETTER_PERCENT: u64 = 90;
 
 /// Values of one collection, laid end to end.
 #[derive(Default)]
@@ -47,9 +56,11 @@ impl Samples {
         self.bytes.len() + crate::limits::DENSE_PLAIN_BYTES_MAX > SAMPLE_BYTES_MAX
     }
 
-    /// A dictionary of all samples but the last eighth; `None` when they are too few or too alike.
+    /// A dictionary of all samples but the last eighth; `None` when they are too few, too alike, or
+    /// noise.
     pub(crate) fn train(&self) -> Option<Vec<u8>> {
-        if self.bytes.len() < SAMPLE_BYTES_MIN || self.lengths.len() < SAMPLES_MIN {
+        let is_enough = self.bytes.len() >= SAMPLE_BYTES_MIN && self.lengths.len() >= SAMPLES_MIN;
+        if !is_enough || self.is_noise() {
             return None;
         }
         let lengths = &self.lengths[..self.trial_begin()];
@@ -60,9 +71,16 @@ impl Samples {
         Some(trained)
     }
 
-    /// The length, in per cent of their plain one, that the trial's values have with a dictionary;
-    /// `None` when that is too much.
-    pub(crate) fn trial_percent(&self, encoder: &DictionaryEncoder) -> Option<usize> {
+    /// True when the values have nothing in common, neither with each other nor within themselves.
+    /// It takes a hundredth of a training.
+    fn is_noise(&self) -> bool {
+        let some = &self.bytes[..self.bytes.len().min(NOISE_BYTES)];
+        let compressed = zstd::bulk::compress(some, 1);
+        compressed.is_ok_and(|frame| frame.len() * 100 > some.len() * NOISE_PERCENT)
+    }
+
+    /// The length, in per cent of their plain one, that the trial's values have with a dictionary.
+    fn trial_percent(&self, encoder: &DictionaryEncoder) -> u64 {
         let begin = self.trial_begin();
         let mut at: usize = self.lengths[..begin].iter().sum();
         let (mut plain_bytes, mut dense_bytes) = (0, 0);
@@ -71,10 +89,25 @@ impl Samples {
             let plain = &self.bytes[at..at + length];
             at += length;
             plain_bytes += length;
-            dense_bytes += encoder.compress(plain, &mut scratch).map_or(*length, <[u8]>::len);
+            let dense = encoder.compress(plain, &mut scratch).map_or(*length, <[u8]>::len);
+            dense_bytes += dense.min(*length);
         }
-        let percent = dense_bytes * 100 / plain_bytes.max(1);
-        (percent <= DENSE_PERCENT_MAX).then_some(percent)
+        debug_assert!(dense_bytes <= plain_bytes, "a value that does not shrink stays plain");
+        (dense_bytes * 100 / plain_bytes.max(1)) as u64
+    }
+
+    /// The per cent of [`Samples::trial_percent`]; `None` when a dictionary does not pay, by itself
+    /// or for what it saves beyond an earlier one.
+    pub(crate) fn paying_percent(
+        &self,
+        encoder: &DictionaryEncoder,
+        earlier: Option<&DictionaryEncoder>,
+    ) -> Option<u64> {
+        let percent = self.trial_percent(encoder);
+        let least = earlier.map_or(DENSE_PERCENT_MAX, |earlier| {
+            DENSE_PERCENT_MAX.min(self.trial_percent(earlier) * BETTER_PERCENT / 100)
+        });
+        (percent <= least).then_some(percent)
     }
 
     fn trial_begin(&self) -> usize {

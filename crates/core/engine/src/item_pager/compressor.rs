@@ -23,7 +23,7 @@ use crate::vbucket::Densify;
 /// Seconds after which a collection that does not compress is sampled again.
 const RECHECK_S: u32 = 600;
 
-/// Values after which the ratio is looked at, and the least time between two trainings in seconds.
+/// Values after which the ratio is looked at, and seconds from a training to the next.
 const WINDOW_VALUES: u64 = 4096;
 const RETRAIN_S: u32 = 60;
 
@@ -55,6 +55,8 @@ enum Verdict {
 struct DenseCollection {
     encoder: DictionaryEncoder,
     trained_s: u32,
+    /// The least time to the next training: twice as long after each that was of no use.
+    patience_s: u32,
     /// Length of the trial's values, in per cent of their plain one.
     trial_percent: u64,
     window: Window,
@@ -187,7 +189,7 @@ impl DenseCompressor {
         let Some(collection) = self.untrained.take() else { return };
         let tier = core.memory().dense();
         if let Some(Verdict::Dense(found)) = self.collections.get(&collection)
-            && moment.now.unix_s().saturating_sub(found.trained_s) < RETRAIN_S
+            && moment.now.unix_s().saturating_sub(found.trained_s) < found.patience_s
         {
             return;
         }
@@ -233,8 +235,11 @@ impl DenseCompressor {
             (Some(trained), _) => {
                 self.collections.insert(collection, Verdict::Dense(trained));
             }
-            // The dictionary that it has still pays better than none.
-            (None, Some(Verdict::Dense(found))) => found.trained_s = now_s,
+            // The dictionary that it has pays as well as a newer one.
+            (None, Some(Verdict::Dense(found))) => {
+                found.trained_s = now_s;
+                found.patience_s = (2 * found.patience_s).min(RECHECK_S);
+            }
             (None, _) => {
                 let until_s = now_s.saturating_add(RECHECK_S);
                 self.collections.insert(collection, Verdict::LeftAlone { until_s });
@@ -254,7 +259,11 @@ impl DenseCompressor {
         let samples = sample(core, collection, moment.now);
         let mut trained = samples.train()?;
         let encoder = self.published(core, collection, &mut trained)?;
-        let trial_percent = samples.trial_percent(&encoder)? as u64;
+        let earlier = match self.collections.get(&collection) {
+            Some(Verdict::Dense(found)) => Some(&found.encoder),
+            _ => None,
+        };
+        let trial_percent = samples.paying_percent(&encoder, earlier)?;
         tracing::debug!(
             bucket = core.name(),
             dictionary = %encoder.dictionary().name(),
@@ -328,6 +337,7 @@ impl DenseCollection {
         DenseCollection {
             encoder,
             trained_s: moment.now.unix_s(),
+            patience_s: RETRAIN_S,
             trial_percent,
             window: Window::default(),
             // A whole round, whatever part of a vbucket the hand is in.

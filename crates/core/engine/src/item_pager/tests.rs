@@ -192,3 +192,40 @@ fn a_collection_left_alone_is_sampled_again() {
     assert_eq!(bucket.stats().memory.dense.dictionaries, 1);
     check(&bucket, 0..DOCUMENTS, order);
 }
+
+#[test]
+fn a_mixture_keeps_its_dictionary() {
+    let bucket = bucket(EvictionPolicy::None);
+    write(&bucket, 0..DOCUMENTS, order, NOW);
+    assert_eq!(versions(&bucket), [1]);
+    // Most values do not shrink, with a newer dictionary as with this one.
+    let mixture = |number| if number % 5 > 0 { noise(number) } else { order(number) };
+    for round in 1..4 {
+        let later = Timestamp::from_unix_s(NOW.unix_s() + 61 * round);
+        let first = u64::from(round) * DOCUMENTS;
+        write(&bucket, first..first + DOCUMENTS, mixture, later);
+        assert_eq!(versions(&bucket), [1], "round {round}");
+    }
+    check(&bucket, 0..DOCUMENTS, order);
+}
+
+#[test]
+fn warm_values_are_compressed_before_cold_ones_leave() {
+    let bucket = bucket(EvictionPolicy::Value);
+    let vbucket = bucket.vbucket(VB).expect("it is there");
+    let half = DOCUMENTS / 4;
+    for number in 0..2 * half {
+        let (name, value) = (name(number), order(number));
+        let request = StoreRequest::set(value.as_bytes());
+        let _ = vbucket.store(&bucket.context(NOW), key(&name), &request);
+        // Used three times: warm, and not hot.
+        for _ in 0..if number < half { 0 } else { 3 } {
+            let _ = vbucket.get(&bucket.context(NOW), key(&name));
+        }
+    }
+    page(&bucket, NOW);
+    let stats = bucket.stats().memory;
+    assert_eq!(stats.evictions, 0, "{stats:?}");
+    assert!(stats.dense.values > half, "warm ones are dense: {stats:?}");
+    check(&bucket, 0..2 * half, order);
+}

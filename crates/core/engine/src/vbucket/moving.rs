@@ -66,6 +66,25 @@ fn is_movable(item: &ItemRef, round: &Round) -> bool {
 fn copy_of(item: &ItemRef) -> ItemRef {
     let mut copy = NewItem::copy_of(item, item.is_in_store_only());
     copy.copy_frequency(item);
+    if item.is_incompressible() {
+        copy.as_item().note_incompressible();
+    }
     debug_assert_eq!(copy.as_item().seqno(), item.seqno(), "a copy is of the same version");
     copy.publish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::ItemFields;
+    use oribi_types::{CollectionId, DocKey};
+
+    #[test]
+    fn a_copy_keeps_what_the_pager_knows() {
+        let key = DocKey { collection: CollectionId::DEFAULT, key: b"noise" };
+        let item = NewItem::new(key, ItemFields::default(), &[b"value"]).publish();
+        assert!(!copy_of(&item).is_incompressible());
+        item.note_incompressible();
+        assert!(copy_of(&item).is_incompressible());
+    }
 }

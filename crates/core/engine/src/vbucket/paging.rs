@@ -19,6 +19,7 @@ use super::stats::HistoryEnds;
 use crate::attributes::tombstone;
 use crate::hash_table::ScanCursor;
 use crate::item::{ItemRef, NewItem};
+use crate::memory::HOT_FREQUENCY;
 use crate::newest_documents::NewestDocuments;
 
 /// Makes values dense; the item pager's compressor does.
@@ -38,7 +39,7 @@ pub(crate) struct Sweep<'a> {
     pub(crate) groups: usize,
     /// Documents that a cache spares.
     pub(crate) newest: &'a mut NewestDocuments,
-    /// Makes cold values dense, while the tier is on.
+    /// Makes values dense that are not hot, while the tier is on.
     pub(crate) dense: Option<&'a mut dyn Densify>,
     /// Cold versions that do not become dense may be evicted.
     pub(crate) may_evict: bool,
@@ -66,8 +67,8 @@ pub(super) enum Successor {
 }
 
 impl VBucket {
-    /// Sweeps the groups after the cursor: makes dense or evicts versions that were not used of
-    /// late, and lowers the frequency of the rest. True when the scan is complete.
+    /// Sweeps the groups after the cursor: makes dense what is not hot, evicts versions that were
+    /// not used of late, and lowers the frequency of the rest. True when the scan is complete.
     pub(crate) fn sweep(
         &self,
         context: &Context<'_>,
@@ -88,6 +89,10 @@ impl VBucket {
                 report.densified += u64::from(is_dense);
                 // Other policies have counted it as a candidate for eviction.
                 report.candidates += u64::from(is_dense && policy == EvictionPolicy::None);
+                continue;
+            }
+            if victim.frequency() > 0 {
+                self.age(&victim);
                 continue;
             }
             let is_spared = policy == EvictionPolicy::Nru && sweep.newest.is_spared(victim.cas());
@@ -127,13 +132,21 @@ impl VBucket {
         is_gone
     }
 
+    /// Lowers the frequency of a version that might have become dense and did not.
+    #[cold]
+    fn age(&self, item: &ItemRef) {
+        let _only_one_lowers_it = self.table.lock();
+        item.age();
+    }
+
     /// Asked under the table's lock.
     fn is_victim(&self, sweep: &mut Sweep<'_>, item: &ItemRef, report: &mut SweepReport) -> bool {
         let is_wanted = || sweep.dense.as_ref().is_some_and(|pass| pass.wants(item));
+        let becomes_dense = || item.frequency() < HOT_FREQUENCY && is_wanted();
         if sweep.policy == EvictionPolicy::None {
             // A version that cannot become smaller is no candidate: writes fail because memory is
             // full.
-            let is_victim = is_wanted() && self.is_clean(item) && item.frequency() == 0;
+            let is_victim = becomes_dense() && self.is_clean(item);
             if !is_victim && is_wanted() {
                 report.candidates += 1;
                 item.age();
@@ -153,14 +166,17 @@ impl VBucket {
         }
         if sweep.policy == EvictionPolicy::Nru && sweep.newest.spares(item.cas()) {
             // Spared from eviction, not from compression.
-            return item.frequency() == 0 && is_wanted();
+            return becomes_dense();
+        }
+        if becomes_dense() {
+            return true;
         }
         let was_used = item.frequency() > 0;
         debug_assert!(!item.is_deleted(), "a tombstone is not aged");
         if was_used {
             item.age();
         }
-        !was_used && (sweep.may_evict || is_wanted())
+        !was_used && sweep.may_evict
     }
 
     fn can_go(&self, policy: EvictionPolicy, item: &ItemRef) -> bool {

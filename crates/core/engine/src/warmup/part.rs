@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use oribi_storage::Record;
 use oribi_types::policy::EvictionPolicy;
 use oribi_types::{CollectionId, Vbid};
+use parking_lot::Mutex;
 
 use crate::collections::BucketManifest;
 use crate::core::Core;
@@ -39,6 +40,8 @@ const COMPRESS_AGAIN_PART: u64 = 32;
 #[derive(Default)]
 pub(super) struct LoadExtent {
     is_metadata: AtomicBool,
+    /// One loader compresses at a time; the others then see what it achieved.
+    compression: Mutex<()>,
     /// Memory in use at which the loaders compress the next time.
     compress_at_bytes: AtomicU64,
 }
@@ -52,8 +55,15 @@ impl LoadExtent {
     /// values are left out from now on.
     pub(super) fn review(&self, core: &Core, pager: &ItemPager) {
         let memory = core.memory();
-        let least = memory.pager_target_bytes().max(self.compress_at_bytes.load(Ordering::Relaxed));
-        if !self.keeps_values() || memory.used_bytes() < least {
+        let is_due = || {
+            let again = self.compress_at_bytes.load(Ordering::Relaxed);
+            self.keeps_values() && memory.used_bytes() >= memory.pager_target_bytes().max(again)
+        };
+        if !is_due() {
+            return;
+        }
+        let _one_at_a_time = self.compression.lock();
+        if !is_due() {
             return;
         }
         if pager.compress(core, core.latest_time()) {

@@ -7,10 +7,12 @@ use oribi_storage::SeededRandom;
 use oribi_types::CollectionId;
 
 use super::{
-    DenseError, DictionaryEncoder, DictionaryName, count_value, release_value, with_inflated,
+    COMPRESSION, DenseError, DictionaryEncoder, DictionaryName, count_value, release_value,
+    with_inflated,
 };
 use crate::dense::cover_process_memory;
 use crate::dense::training::Samples;
+use crate::limits::DENSE_PLAIN_BYTES_MAX;
 
 fn order(random: &mut SeededRandom) -> Vec<u8> {
     let cities = ["Berlin", "Paris", "Madrid", "Rome", "Prague", "Oslo"];
@@ -33,7 +35,8 @@ fn trained(seed: u64, account: &Arc<AtomicU64>) -> (DictionaryEncoder, Vec<Vec<u
     let mut dictionary = samples.train().expect("alike documents make a dictionary");
     let name = DictionaryName { collection: CollectionId(8), version: 3 };
     let encoder = DictionaryEncoder::new(name, &mut dictionary, account).expect("a slot is free");
-    assert!(samples.trial_percent(&encoder).expect("it pays") < 60);
+    assert!(samples.paying_percent(&encoder, None).expect("it pays") < 60);
+    assert_eq!(samples.paying_percent(&encoder, Some(&encoder)), None, "it is no better than it");
     (encoder, documents)
 }
 
@@ -119,4 +122,30 @@ fn a_slot_is_kept_until_its_last_value() {
     assert_eq!((dictionary.plain_bytes(), dictionary.dense_bytes()), (0, 0));
     drop((encoder, dictionary));
     assert_eq!(account.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[test]
+fn an_encoder_is_counted_as_it_grows() {
+    let (encoder, _) = trained(9, &Arc::default());
+    let (counted, held) = std::thread::spawn(move || {
+        for bytes in [64, 1024, DENSE_PLAIN_BYTES_MAX] {
+            let _ = encoder.compress(&vec![b'a'; bytes], &mut Vec::new()).expect("it is short");
+        }
+        COMPRESSION.with_borrow(|compression| {
+            let compression = compression.as_ref().expect("the thread has compressed");
+            (compression.memory.0, compression.encoder.sizeof() as u64)
+        })
+    })
+    .join()
+    .expect("the thread ends");
+    assert_eq!(counted, held);
+}
+
+#[test]
+fn noise_is_not_trained() {
+    let mut random = SeededRandom::new(4);
+    let mut samples = Samples::default();
+    let mut noise = || (0..480).map(|_| random.below(256) as u8).collect::<Vec<u8>>();
+    while samples.add(&noise()) {}
+    assert_eq!(samples.train(), None);
 }

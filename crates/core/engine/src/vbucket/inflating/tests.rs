@@ -53,7 +53,7 @@ fn bucket() -> Arc<Bucket> {
         vbuckets: 1,
         memory_quota_bytes: 8 << 20,
         high_watermark_percent: 8,
-        low_watermark_percent: 7,
+        low_watermark_percent: 6,
         ..BucketConfig::default()
     };
     let bucket = open(config);

@@ -14,7 +14,7 @@ use oribi_engine::dcp::{StreamFilter, StreamPhase};
 fn filled() -> Arc<Bucket> {
     let bucket = bucket(Storage::Memory, EvictionPolicy::None, MemoryTier::Dense);
     fill(&bucket, 0..ORDERS);
-    assert!(bucket.stats().memory.dense.values > ORDERS / 2);
+    assert!(bucket.stats().memory.dense.values > ORDERS / 3);
     bucket
 }
 
