@@ -17,6 +17,11 @@ enum Part {
 }
 
 impl Like {
+    /// Bytes of a compiled pattern of so many bytes, at most.
+    pub const fn bytes_max(pattern_bytes: usize) -> usize {
+        pattern_bytes * size_of::<Part>()
+    }
+
     /// Compiles a pattern with its escape, which is one character.
     pub fn new(pattern: &str, escape: &str) -> Result<Like> {
         let mut escapes = escape.chars();

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use regex::Regex;
 
 use super::Runtime;
-use super::pattern_cache::SearchPattern;
+use super::pattern_cache::{LikePattern, SearchPattern};
 use crate::error::{QueryError, Result};
 use crate::like::Like;
 use crate::limits::{
@@ -45,16 +45,18 @@ impl SearchPattern {
 
 impl Runtime<'_> {
     /// The compiled LIKE pattern.
-    pub fn like(&self, pattern: &Text, escape: &Text) -> Result<Rc<Like>> {
+    pub fn like(&self, pattern: &Text, escape: &Text) -> Result<Rc<LikePattern>> {
         let likes = &mut self.patterns.borrow_mut().likes;
         let known = likes.iter().find(|(known, by, _)| known == pattern && by == escape);
         if let Some((_, _, like)) = known {
             return Ok(like.clone());
         }
-        let like = Rc::new(Like::new(&pattern.to_str(), &escape.to_str())?);
         if likes.len() >= PATTERNS_MAX {
             likes.remove(0);
         }
+        let _memory = self.reserve_value(Like::bytes_max(pattern.as_bytes().len()))?;
+        let like = Like::new(&pattern.to_str(), &escape.to_str())?;
+        let like = Rc::new(LikePattern { like, _memory });
         likes.push((pattern.clone(), escape.clone(), like.clone()));
         assert!(likes.len() <= PATTERNS_MAX, "few patterns are kept");
         Ok(like)
@@ -126,6 +128,21 @@ mod tests {
         }
 
         fn release(&self, _: usize) {}
+    }
+
+    #[test]
+    fn cached_like_patterns_keep_their_memory() {
+        let (prepared, parameters) = (PreparedStatements::default(), QueryParameters::default());
+        let rt = Runtime::new(&NoDocuments, &prepared, &parameters, &UnboundedBudget);
+        let escape = Text::from("\\");
+        for turn in 0..3 * PATTERNS_MAX {
+            let pattern = Text::from(format!("{turn:010000}%").as_str());
+            let used = rt.used();
+            assert!(rt.like(&pattern, &escape).expect("a pattern").prefix().len() == 10_000);
+            rt.release_to(used);
+            let kept = Like::bytes_max(10_001) * (turn + 1).min(PATTERNS_MAX);
+            assert_eq!(rt.in_use(), kept, "turn {turn}");
+        }
     }
 
     #[test]
