@@ -415,7 +415,9 @@ OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, chang
           "testcontainers": container_recipes, "prometheus": prometheus_files}
 # Names that stand for several suites. A node that comes back waits up to some tens of seconds for its copies, so these
 # suites take minutes and are not in `all`.
-GROUPS = {"replicas": [name + REPLICAS_SUFFIX for name in (*LANGUAGES, *CONSUMERS)],
+GROUPS = {"replicas": [name + REPLICAS_SUFFIX for name in (*LANGUAGES, "go-streams")],
+          # Fails: Couchbase's Java client does not get its streams open on three nodes.
+          "java-streams-replicas": ["java-streams" + REPLICAS_SUFFIX],
           "go-suites-replicas": [name + REPLICAS_SUFFIX for name in GO_SUITES]}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
 ALL = ["eviction", "debian", "range-scans", "documents", *LANGUAGES, *GO_SUITES,
