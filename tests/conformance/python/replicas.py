@@ -14,6 +14,9 @@ from couchbase.options import InsertOptions, QueryOptions, RemoveOptions, Replac
 from checks import check, equal, eventually, raises
 
 REPLICAS = int(os.environ.get("ORIBI_REPLICAS", "0"))
+# What this SDK accepts with so many replicas: it counts ONE as two copies.
+PERSIST_TO = (PersistTo.NONE, PersistTo.ONE, PersistTo.TWO)
+REPLICATE_TO = (ReplicateTo.NONE, ReplicateTo.ONE, ReplicateTo.TWO)
 ALL_COPIES = sorted([False, *[True] * REPLICAS])
 # Statements that the nodes get in turn.
 STATEMENTS, DOCUMENTS = 6, 64
@@ -50,12 +53,12 @@ def same_everywhere(collection, key, value, cas):
 
 
 def observed_durability(collection):
-    """Writes that wait until the SDK has observed them in the memory of all copies, and then on as many disks as it
-    accepts: it counts ACTIVE as one, and ONE as two."""
-    # Asked to wait for nothing, it waits until its time is over.
-    for persists in (False, True) if REPLICAS else (True,):
-        waits = {"durability": ClientDurability(replicate_to=ReplicateTo(REPLICAS),
-                                                persist_to=PersistTo(REPLICAS + 1 if persists else 0))}
+    """Writes that wait until the SDK has observed them in the memory of all copies, and then on disks, too."""
+    if REPLICAS == 0:
+        return "this SDK waits for replicas only"
+    for persists in (False, True):
+        waits = {"durability": ClientDurability(replicate_to=REPLICATE_TO[REPLICAS],
+                                                persist_to=PERSIST_TO[REPLICAS if persists else 0])}
         key = f"observed-{persists}"
         # Each of them is in all copies when it is acknowledged.
         for number, write in enumerate((
