@@ -24,7 +24,7 @@ mod steps;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use oribi_storage::StoreError;
+use oribi_storage::{StoreError, VbBatch};
 use oribi_types::policy::EvictionPolicy;
 use oribi_types::{DocKey, Seqno, Timestamp, VbUuid, Vbid};
 use parking_lot::Mutex;
@@ -355,15 +355,27 @@ impl Bucket {
         Ok(self.core.collections().between_changes(|manifest| self.empty(manifest))?)
     }
 
-    /// Empties every vbucket, the store first: one that fails there keeps its documents. Each
-    /// history begins with the events of the manifest.
+    /// Empties every vbucket. Each history begins with the events of the manifest. A store of this
+    /// node alone goes first, in one step: a vbucket that fails there keeps its documents. A shared
+    /// one removes them in many steps, after memory, so that nothing reads between two of them.
     fn empty(&self, manifest: &BucketManifest) -> Result<(), StoreError> {
         let context = self.core.context(self.core.latest_time());
         let _change = self.core.ownership_changes().begin();
         for vbucket in self.vbuckets() {
-            let uuid = self.new_uuid();
-            self.core.store().drop_vbucket(vbucket.id(), Some(&vbucket.emptied_state(uuid)))?;
-            vbucket.clear(&context, uuid, &AnnouncedEvents::default().missing(manifest));
+            let (uuid, events) = (self.new_uuid(), AnnouncedEvents::default().missing(manifest));
+            let (store, vbid) = (self.core.store(), vbucket.id());
+            if store.shared().is_some() {
+                let state = vbucket.clear(&context, uuid, &events);
+                store.drop_vbucket(vbid, Some(&state))?;
+                continue;
+            }
+            let stored = vbucket.emptied_state(uuid);
+            store.drop_vbucket(vbid, Some(&stored))?;
+            let state = vbucket.clear(&context, uuid, &events);
+            if state.high_seqno > stored.high_seqno {
+                // Writes since have used seqnos that readers know.
+                store.commit(&[VbBatch { vbid, records: Vec::new(), state }])?;
+            }
         }
         Ok(())
     }

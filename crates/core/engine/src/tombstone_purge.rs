@@ -104,21 +104,17 @@ impl TombstonePurger {
         passes.next = more.then_some(next + 1);
         debug_assert!(passes.next.is_none_or(|after| after > next), "a pass goes forward");
         let mut purged = Ok(None);
+        if vbucket.is_owned() && !vbucket.is_replica() && vbucket.may_have_tombstones() {
+            let purge_before = now.unix_s().saturating_sub(age_s);
+            let purge = || purge_vbucket(core, vbucket, purge_before, now);
+            purged = core.tasks().run(Task::TombstonePurge, clock, purge);
+        }
         if core.config().storage == Storage::Persistent {
             // Replicas store prepares as well.
             match core.store().forget_prepares(vbucket.id()) {
                 Ok(forgotten) => passes.prepares += forgotten,
-                Err(error) => purged = Err(error),
+                Err(error) => purged = purged.and(Err(error)),
             }
-        }
-        if purged.is_ok()
-            && vbucket.is_owned()
-            && !vbucket.is_replica()
-            && vbucket.may_have_tombstones()
-        {
-            let purge_before = now.unix_s().saturating_sub(age_s);
-            let purge = || purge_vbucket(core, vbucket, purge_before, now);
-            purged = core.tasks().run(Task::TombstonePurge, clock, purge);
         }
         if !more && std::mem::take(&mut passes.prepares) > 0 {
             core.store().request_compaction();

@@ -264,26 +264,22 @@ impl VBucket {
         self.commit_waiters.fail_all();
     }
 
-    /// The state of an emptied vbucket, which the store takes with its documents' removal, before
-    /// [`VBucket::clear`]. Seqno and CAS continue; no history before `uuid` is known.
+    /// The state with which the store takes the removal of every document now. Seqno and CAS
+    /// continue; no history before `uuid` is known.
     pub(crate) fn emptied_state(&self, uuid: VbUuid) -> VbucketState {
-        let table = self.table.lock();
-        let queue = self.queue.lock();
-        let high_seqno = queue.high_seqno();
-        VbucketState {
-            max_cas: queue.max_cas(),
-            max_deleted_rev_seqno: table.max_deleted_rev(),
-            purge_seqno: high_seqno,
-            failover_table: first_history(uuid, high_seqno),
-            ..VbucketState::empty()
-        }
-        .complete_at(high_seqno)
+        emptied_state(&self.table.lock(), &self.queue.lock(), uuid)
     }
 
-    /// Forgets every document, which the store no longer has, and every history before `uuid`: a
-    /// reader of an earlier one has documents that are gone. The new history begins with `events`.
-    pub(crate) fn clear(&self, context: &Context<'_>, uuid: VbUuid, events: &[ManifestEvent<'_>]) {
-        let (streams, dropped, pending, expelled) = {
+    /// Forgets every document in memory, and every history before `uuid`: a reader of an earlier
+    /// one has documents that are gone. The new history begins with `events`. Returns the state to
+    /// persist, in which these are not yet.
+    pub(crate) fn clear(
+        &self,
+        context: &Context<'_>,
+        uuid: VbUuid,
+        events: &[ManifestEvent<'_>],
+    ) -> VbucketState {
+        let (streams, dropped, pending, expelled, state) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
             let streams = queue.end_streams();
@@ -291,8 +287,9 @@ impl VBucket {
             let (dropped, expelled) = (table.clear(), queue.clear());
             // A fetch in progress reads the version before.
             self.incarnation.fetch_add(1, Ordering::AcqRel);
-            let high_seqno = queue.high_seqno();
-            *self.failover_table.lock() = first_history(uuid, high_seqno);
+            let state = emptied_state(&table, &queue, uuid);
+            let high_seqno = state.high_seqno;
+            self.failover_table.lock().clone_from(&state.failover_table);
             self.uuid.store(uuid.0, Ordering::Relaxed);
             self.raise_purge_seqno(high_seqno);
             assert!(self.purge_seqno() >= high_seqno, "nothing before the new history is left");
@@ -300,19 +297,28 @@ impl VBucket {
             self.persisted_seqno.store(high_seqno.0, Ordering::Release);
             self.events.lock().clear();
             self.queue_events(context, &mut queue, events);
-            (streams, dropped, pending, expelled)
+            (streams, dropped, pending, expelled, state)
         };
         drop((dropped, pending));
         self.settle(expelled);
         streams.iter().for_each(StreamWaker::wake);
         self.commit_waiters.fail_all();
-        self.waiters.persisted(self.persisted_seqno());
+        self.waiters.persisted(state.high_seqno);
         self.mark_dirty(context.signals);
+        state
     }
 }
 
-fn first_history(uuid: VbUuid, seqno: Seqno) -> Vec<FailoverEntry> {
-    vec![FailoverEntry { uuid, seqno, epoch: CopiesEpoch(0) }]
+fn emptied_state(table: &VbucketTable, queue: &CheckpointManager, uuid: VbUuid) -> VbucketState {
+    let high_seqno = queue.high_seqno();
+    VbucketState {
+        max_cas: queue.max_cas(),
+        max_deleted_rev_seqno: table.max_deleted_rev(),
+        purge_seqno: high_seqno,
+        failover_table: vec![FailoverEntry { uuid, seqno: high_seqno, epoch: CopiesEpoch(0) }],
+        ..VbucketState::empty()
+    }
+    .complete_at(high_seqno)
 }
 
 /// The phase of a vbucket that a bucket is opened with.

@@ -110,6 +110,12 @@ impl VBucket {
         is_active
     }
 
+    /// True when [`VBucket::begin_hand_over`] is possible, or was called.
+    pub fn can_hand_over(&self) -> bool {
+        let phase = self.table.phase().load(Ordering::Acquire);
+        phase == VbucketPhase::Active as u8 || phase == HANDING_OVER
+    }
+
     /// True after [`VBucket::begin_hand_over`], until the vbucket is a copy.
     pub fn is_handing_over(&self) -> bool {
         self.table.phase().load(Ordering::Acquire) == HANDING_OVER

@@ -23,6 +23,9 @@ use crate::{StoreError, VbucketState};
 /// Room for a frame of a bound and a state.
 const CONTROL_BYTES: u64 = 1024;
 
+/// Entries that leave the index under one hold of its lock.
+const FORGOTTEN_AT_ONCE: usize = 1024;
+
 /// A tombstone that a purge has found.
 struct Candidate {
     table: TableKey,
@@ -203,13 +206,16 @@ impl Log {
                 done.push(entry);
             }
         }
-        let mut catalog = self.catalog.write();
-        let before = catalog.entries().0;
-        for entry in &done {
-            // One that a commit has replaced since is not found.
-            catalog.remove_at(table, entry.fingerprint(), entry.place());
+        let mut forgotten = 0;
+        for part in done.chunks(FORGOTTEN_AT_ONCE) {
+            let mut catalog = self.catalog.write();
+            let before = catalog.entries().0;
+            for entry in part {
+                // One that a commit has replaced since is not found.
+                catalog.remove_at(table, entry.fingerprint(), entry.place());
+            }
+            forgotten += before - catalog.entries().0;
         }
-        let forgotten = before - catalog.entries().0;
         debug_assert!(forgotten <= done.len() as u64, "only completed prepares are forgotten");
         Ok(forgotten)
     }
