@@ -64,10 +64,9 @@ export function ClusterSection({ round }: { round: number }) {
   const isRunning = cluster?.rebalance?.state === "running";
   const change = async () => {
     const all = cluster?.nodes.map(({ name }) => name).join(",") ?? "";
-    const ejected = cluster?.nodes.filter(({ membership }) => membership === "inactiveAdded").map(({ name }) => name);
     try {
       if (isRunning) await ask("POST", "/controller/stopRebalance");
-      else await ask("POST", "/controller/rebalance", { form: { knownNodes: all, ejectedNodes: ejected?.join(",") } });
+      else await ask("POST", "/controller/rebalance", { form: { knownNodes: all } });
       done(isRunning ? "The rebalance is stopped." : "A rebalance has begun.");
     } catch (error) {
       failed(error);

@@ -97,7 +97,7 @@ pub(crate) async fn node(state: &Arc<AdminState>, user: &UserContext) -> HttpRep
         "tasks": { "uri": format!("/pools/default/tasks?{of_cluster}") },
         "rebalanceProgressUri": "/pools/default/rebalanceProgress",
         "balanced": nodes.as_deref().is_none_or(|nodes| nodes.balanced),
-        "rebalanceStatus": rebalance::word(nodes.as_deref()),
+        "rebalanceStatus": rebalance::status_word(nodes.as_deref()),
     });
     if let Some(figures) = figures {
         pool["storageTotals"] = figures.storage_totals();

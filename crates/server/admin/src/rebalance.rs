@@ -36,7 +36,7 @@ pub(crate) async fn begin(req: &AdminRequest) -> HttpReply {
             tracing::info!(id, "a rebalance begins");
             json_reply(&json!({ "rebalance_id": id }))
         }
-        Ok(Err(error)) => refusal(&error),
+        Ok(Err(error)) => rejection(&error),
         Err(reply) => *reply,
     }
 }
@@ -45,14 +45,15 @@ pub(crate) async fn stop(req: &AdminRequest) -> HttpReply {
     let Some(node) = req.state.server.cluster.node.clone() else { return no_cluster() };
     match blocking(move || node.stop_rebalance()).await {
         Ok(Ok(())) => empty(StatusCode::OK),
-        Ok(Err(error)) => refusal(&error),
+        Ok(Err(error)) => rejection(&error),
         Err(reply) => *reply,
     }
 }
 
-fn refusal(error: &RebalanceError) -> HttpReply {
+fn rejection(error: &RebalanceError) -> HttpReply {
     let coded = |code: &str| {
-        whole(StatusCode::BAD_REQUEST, "application/json", json!({ code: 1 }).to_string())
+        let body = json!({ code: 1, "message": error.to_string() });
+        whole(StatusCode::BAD_REQUEST, "application/json", body.to_string())
     };
     match error {
         RebalanceError::NoKnownNodes => coded("empty_known_nodes"),
@@ -71,7 +72,7 @@ fn seen(state: &AdminState) -> Option<Arc<NodesStatus>> {
 }
 
 /// `"running"` or `"none"`, as `/pools/default` has it.
-pub(crate) fn word(nodes: Option<&NodesStatus>) -> &'static str {
+pub(crate) fn status_word(nodes: Option<&NodesStatus>) -> &'static str {
     match nodes.and_then(NodesStatus::running_rebalance) {
         Some(_) => "running",
         None => "none",
@@ -81,7 +82,7 @@ pub(crate) fn word(nodes: Option<&NodesStatus>) -> &'static str {
 /// `GET /pools/default/rebalanceProgress`: the progress of each node, between 0 and 1.
 pub(crate) fn progress(req: &AdminRequest) -> HttpReply {
     let nodes = seen(&req.state);
-    let mut reply = json!({ "status": word(nodes.as_deref()) });
+    let mut reply = json!({ "status": status_word(nodes.as_deref()) });
     let running = nodes.as_deref().and_then(NodesStatus::running_rebalance);
     if let (Some(running), Some(reply)) = (running, reply.as_object_mut()) {
         reply.extend(per_node(running, MoveCounts::progress));

@@ -115,6 +115,10 @@ pub trait VbucketCopies: Send + Sync {
     /// The epoch in which a vbucket serves clients here.
     fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch>;
 
+    /// True for an active copy that can hand over without a wait, or does so: its documents are
+    /// loaded, and no durable write of an earlier epoch is open.
+    fn can_hand_over(&self, vbid: Vbid) -> bool;
+
     /// Answers "not my vbucket" from here on, and feeds the copies that follow until they are
     /// promoted. Does not block.
     fn hand_over(&self, vbid: Vbid);

@@ -37,8 +37,8 @@ pub(crate) use failover::loses_writes;
 use failover::{FailoverStep, hand_overs, next_step, recoveries};
 pub(crate) use repair::CopyCounts;
 
-/// Records of one transaction, which compares two keys for each: etcd allows 128.
-const TRANSACTION_RECORDS: usize = 60;
+/// Records of one transaction, which compares up to three keys for each: etcd allows 128.
+const TRANSACTION_RECORDS: usize = 42;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -363,7 +363,8 @@ impl Agent {
                 local: local.get(&vbid).copied(),
                 serves: copies.serves(vbid),
                 hands_over: self.stage() == LeaveStage::Leaving
-                    || entry.is_some_and(|entry| view.moves_role_to(&place, entry).is_some()),
+                    || copies.can_hand_over(vbid)
+                        && entry.is_some_and(|entry| view.moves_role_to(&place, entry).is_some()),
                 holder: self.holder(view, &place, active),
                 fails_over: is_failing_over(view, active),
                 recovers: entry.is_some_and(|entry| view.recovers(&place, entry)),

@@ -1,6 +1,6 @@
 //! Rebalance: the copies of buckets are spread evenly over the nodes, or leave a node.
 //!
-//! Owns: what the records say of moves. A move goes by the steps that repair and hand-over have:
+//! Owns: what the records say of moves. A move uses the steps that repair and hand-over have:
 //! the new copy joins and becomes a member once it has everything, the active role is handed over,
 //! and the old copy is left out. Parts: `plan` (which moves), `leader` (which of them run),
 //! `request` (what operators ask); `copies::moves` has the record. Invariants:

@@ -169,7 +169,10 @@ pub(crate) fn hand_overs(keys: &RecordKeys, view: &ClusterView) -> Vec<RecordSte
         let heir =
             heirs.filter(has_all).min_by_key(|copy| loads.get(&copy.node).copied().unwrap_or(0))?;
         *loads.entry(heir.node).or_insert(0) += 1;
-        Some(step(keys, (place, entry), &record.handed_over(heir, last)))
+        let mut step = step(keys, (place, entry), &record.handed_over(heir, last));
+        // The active copy may have taken its key again and written more; it reports before that.
+        step.comparisons.push(view.unchanged_report(place, record.active.node)?);
+        Some(step)
     });
     steps.collect()
 }

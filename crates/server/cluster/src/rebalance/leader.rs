@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use oribi_replication::copies::{CopiesRecord, CopyId};
 use oribi_types::Vbid;
 
 use super::plan::{PlanNode, PlannedMove, plan};
@@ -89,11 +90,12 @@ fn continues(view: &ClusterView, moved: &CopyMove, waits: &mut LeaderWaits) -> b
         return false;
     };
     let record = &entry.record;
-    let on = |node: u16| record.all().iter().any(|copy| copy.node == node);
-    let is_lost = |node: u16| !view.is_live(node);
+    let on = |node: u16| newest_set(record).iter().any(|copy| copy.node == node);
+    let is_lost = |node: u16| !view.staying().any(|(number, _)| number == node);
     if moved.is_done(record)
         || moved.add.is_some_and(is_lost)
-        || (is_lost(moved.active) && moved.active != record.active.node)
+        || is_lost(moved.active)
+        || is_lost(record.active.node)
         || !(on(moved.active) || moved.add == Some(moved.active))
     {
         return false;
@@ -115,22 +117,24 @@ fn continues(view: &ClusterView, moved: &CopyMove, waits: &mut LeaderWaits) -> b
 }
 
 /// A move of the plan, with the vbucket that it is for.
-struct Planned {
+struct PlacedMove {
     place: VbucketPlace,
     step: CopyMove,
 }
 
 /// The moves that are left besides those under way.
-fn planned(view: &ClusterView, moves: &[CopyMove]) -> Result<Vec<Planned>, String> {
+fn planned(view: &ClusterView, moves: &[CopyMove]) -> Result<Vec<PlacedMove>, String> {
     let mut totals: BTreeMap<u16, usize> = BTreeMap::new();
     for copy in view.copies.values().flat_map(|entry| entry.record.all()) {
         *totals.entry(copy.node).or_insert(0) += 1;
     }
     let mut all = Vec::new();
-    for entry in view.buckets.values() {
-        let Some(outline) = understood::<BucketOutline>(entry) else { continue };
-        if outline.replicas.is_some() {
-            all.extend(planned_of(view, (&outline, moves), &mut totals)?);
+    for (name, entry) in &view.buckets {
+        let Some(outline) = understood::<BucketOutline>(entry) else {
+            return Err(format!("the record of bucket {name}, which this version cannot read"));
+        };
+        if outline.replicas.is_some() && !view.deleted.contains_key(&outline.uuid) {
+            all.extend(planned_of(view, (name, &outline, moves), &mut totals)?);
         }
     }
     Ok(all)
@@ -138,14 +142,16 @@ fn planned(view: &ClusterView, moves: &[CopyMove]) -> Result<Vec<Planned>, Strin
 
 fn planned_of(
     view: &ClusterView,
-    (outline, moves): (&BucketOutline, &[CopyMove]),
+    (name, outline, moves): (&str, &BucketOutline, &[CopyMove]),
     totals: &mut BTreeMap<u16, usize>,
-) -> Result<Vec<Planned>, String> {
+) -> Result<Vec<PlacedMove>, String> {
     let place_of = |vbid: u16| VbucketPlace { uuid: outline.uuid.clone(), vbid: Vbid(vbid) };
     let mut chains = Vec::new();
     for vbid in 0..outline.vbuckets {
-        // Records of a new bucket are made in this tick.
-        let Some(entry) = view.copies.get(&place_of(vbid)) else { return Ok(Vec::new()) };
+        // Those of a new bucket are made in this tick.
+        let Some(entry) = view.copies.get(&place_of(vbid)) else {
+            return Err(format!("the record of {} of bucket {name}", Vbid(vbid)));
+        };
         let moved = moves.iter().find(|it| it.vbucket == vbid && it.bucket == outline.uuid);
         chains.push(intended(entry, moved));
     }
@@ -155,6 +161,9 @@ fn planned_of(
     if let Some(gone) = used.difference(&staying).find(|number| !leaves(**number)) {
         let name = view.roster.name(*gone).unwrap_or("?");
         return Err(format!("node {name}, which has copies and is gone or leaves"));
+    }
+    if staying.iter().all(|number| leaves(*number)) {
+        return Err("a node that may have copies".to_owned());
     }
     let numbers: Vec<u16> = staying.union(&used).copied().collect();
     let node = |number: &u16| PlanNode {
@@ -180,7 +189,7 @@ fn planned_of(
             remove: step.remove.map(number),
             active: number(step.active),
         };
-        Planned { place: step.place(), step }
+        PlacedMove { place: step.place(), step }
     };
     Ok(plan(&chains, &nodes).into_iter().map(named).collect())
 }
@@ -188,23 +197,29 @@ fn planned_of(
 /// The nodes of a vbucket's copies once everything under way is done, the active first.
 fn intended(entry: &CopiesEntry, moved: Option<&CopyMove>) -> Vec<u16> {
     let record = &entry.record;
-    let set = if record.is_joint() { &record.joining } else { &record.members };
-    let mut chain: Vec<u16> = set.iter().map(|copy| copy.node).collect();
+    let mut chain: Vec<u16> = newest_set(record).iter().map(|copy| copy.node).collect();
     let mut active = record.active.node;
     if let Some(moved) = moved {
         chain.extend(moved.add.filter(|node| !chain.contains(node)));
-        chain.retain(|node| Some(*node) != moved.remove);
-        active = moved.active;
+        // A copy that is being left out cannot become active: the move is given up soon.
+        if chain.contains(&moved.active) {
+            chain.retain(|node| Some(*node) != moved.remove);
+            active = moved.active;
+        }
     }
-    // A copy that is being left out cannot become active: the move is given up soon.
     let at = chain.iter().position(|node| *node == active).unwrap_or(0);
     assert!(!chain.is_empty(), "a vbucket has copies");
     chain.swap(0, at);
     chain
 }
 
+/// The members once the record is not joint any more.
+fn newest_set(record: &CopiesRecord) -> &[CopyId] {
+    if record.is_joint() { &record.joining } else { &record.members }
+}
+
 /// Counts what is left; what there was is the most that was ever left.
-fn count(view: &ClusterView, next: &mut RebalanceRecord, planned: &[Planned]) {
+fn count(view: &ClusterView, next: &mut RebalanceRecord, planned: &[PlacedMove]) {
     let mut left: BTreeMap<String, usize> = BTreeMap::new();
     let all = planned.iter().map(|planned| &planned.step).chain(&next.moves);
     let mut sum = 0;
@@ -237,21 +252,21 @@ fn count(view: &ClusterView, next: &mut RebalanceRecord, planned: &[Planned]) {
 fn start(
     view: &ClusterView,
     moves: &mut Vec<CopyMove>,
-    planned: &[Planned],
+    planned: &[PlacedMove],
     waits: &mut LeaderWaits,
 ) -> Option<String> {
     let mut obstacle = None;
-    let mut busy = Busy::of(view, moves);
+    let mut load = MoveLoad::of(view, moves);
     let mut seen: BTreeSet<&VbucketPlace> = BTreeSet::new();
     let moving: BTreeSet<VbucketPlace> = moves.iter().map(CopyMove::place).collect();
-    for Planned { place, step } in planned {
+    for PlacedMove { place, step } in planned {
         if !seen.insert(place) || moving.contains(place) {
             continue;
         }
         let Some(entry) = view.copies.get(place) else { continue };
         if let Some(reason) = obstacle_of(view, (place, entry), step, waits) {
             obstacle.get_or_insert(reason);
-        } else if busy.takes(entry.record.active.node, step) {
+        } else if load.takes(entry.record.active.node, step) {
             moves.push(step.clone());
         }
     }
@@ -283,27 +298,27 @@ fn obstacle_of(
 }
 
 /// Copies under way into each node, and out of each.
-struct Busy {
+struct MoveLoad {
     into: BTreeMap<u16, usize>,
     out_of: BTreeMap<u16, usize>,
 }
 
-impl Busy {
-    fn of(view: &ClusterView, moves: &[CopyMove]) -> Busy {
-        let mut busy = Busy { into: BTreeMap::new(), out_of: BTreeMap::new() };
+impl MoveLoad {
+    fn of(view: &ClusterView, moves: &[CopyMove]) -> MoveLoad {
+        let mut load = MoveLoad { into: BTreeMap::new(), out_of: BTreeMap::new() };
         let joint = view.copies.iter().filter(|(_, entry)| entry.record.is_joint());
         for (place, entry) in joint {
             let record = &entry.record;
             let new = record.joining.iter().filter(|copy| !record.members.contains(copy));
             if view.move_of(place).is_none() {
-                new.for_each(|copy| busy.add(record.active.node, copy.node));
+                new.for_each(|copy| load.add(record.active.node, copy.node));
             }
         }
         for moved in moves {
             let active = view.copies.get(&moved.place()).map(|entry| entry.record.active.node);
-            busy.add(active.unwrap_or(moved.active), moved.add.unwrap_or(moved.active));
+            load.add(active.unwrap_or(moved.active), moved.add.unwrap_or(moved.active));
         }
-        busy
+        load
     }
 
     fn add(&mut self, from: u16, to: u16) {
@@ -321,5 +336,35 @@ impl Busy {
             self.add(active, to);
         }
         is_free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oribi_replication::copies::CopiesEpoch;
+
+    use super::*;
+
+    /// The active copy's node is to be removed, and repair leaves the other copy out.
+    #[test]
+    fn a_last_copy_is_not_planned_away() {
+        let copy = |node: u16| CopyId { node, copy: 1 };
+        let record = CopiesRecord {
+            epoch: CopiesEpoch(7),
+            active: copy(0),
+            members: vec![copy(0), copy(1)],
+            joining: vec![copy(0)],
+            configured: 2,
+            handover: None,
+        };
+        let entry = CopiesEntry { key: String::new(), bucket: "b".to_owned(), revision: 1, record };
+        let moved =
+            CopyMove { bucket: "b".to_owned(), vbucket: 0, add: None, remove: Some(0), active: 1 };
+        assert_eq!(intended(&entry, Some(&moved)), [0]);
+        let kept = CopiesEntry {
+            record: CopiesRecord { joining: Vec::new(), ..entry.record.clone() },
+            ..entry
+        };
+        assert_eq!(intended(&kept, Some(&moved)), [1]);
     }
 }

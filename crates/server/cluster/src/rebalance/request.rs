@@ -31,7 +31,7 @@ pub enum RebalanceError {
     UnknownNode(String),
     #[error("no node would be left that may have copies")]
     NoNodeLeft,
-    #[error("others change the rebalance again and again")]
+    #[error("the rebalance changed while it was being stopped; try again")]
     Contended,
 }
 
@@ -69,7 +69,9 @@ impl ClusterMember {
             return Err(RebalanceError::UnknownNode(unknown.clone()));
         }
         let mut nodes_left = view.nodes.iter().filter(|(_, node)| !node.leaving);
-        if nodes_left.all(|(name, _)| ejected.contains(name)) {
+        let has_place =
+            view.copies.is_empty() || !view.staying().all(|(_, it)| ejected.contains(it));
+        if !has_place || nodes_left.all(|(name, _)| ejected.contains(name)) {
             return Err(RebalanceError::NoNodeLeft);
         }
         let key = self.keys.rebalance();
@@ -86,7 +88,11 @@ impl ClusterMember {
         let record = RebalanceRecord::new(ClusterIdentity::random().uuid, ejected);
         let put = [RecordChange::put(key, record.encode())];
         let written = self.agreement.transact(&[unchanged], &put, CHANGE_LIMIT).await?;
-        written.map(|_| record.id).ok_or(RebalanceError::Running)
+        if written.is_none() {
+            self.running_record().await?;
+            return Err(RebalanceError::Running);
+        }
+        Ok(record.id)
     }
 
     /// Stops the rebalance that is running; does nothing without one. Vbuckets under way are
@@ -100,17 +106,21 @@ impl ClusterMember {
         stopped
     }
 
+    /// The rebalance that is running, with the revision of its record.
+    async fn running_record(&self) -> Result<Option<(RebalanceRecord, i64)>, AgreementError> {
+        let found = self.agreement.get(&self.keys.rebalance(), CHANGE_LIMIT).await?;
+        let Some(found) = found else { return Ok(None) };
+        let record = RebalanceRecord::decode(&found.value)
+            .map_err(|detail| AgreementError::Answer { path: "c/rebalance", detail })?;
+        Ok(record.is_running().then_some((record, found.mod_revision)))
+    }
+
     async fn request_stop(&self) -> Result<(), RebalanceError> {
         let key = self.keys.rebalance();
         for _ in 0..STOP_TRIES {
-            let Some(found) = self.agreement.get(&key, CHANGE_LIMIT).await? else { return Ok(()) };
-            let record = RebalanceRecord::decode(&found.value)
-                .map_err(|detail| AgreementError::Answer { path: "c/rebalance", detail })?;
-            if !record.is_running() {
-                return Ok(());
-            }
+            let Some((record, revision)) = self.running_record().await? else { return Ok(()) };
             let stopped = record.ended(RebalanceState::Stopped);
-            let unchanged = [RecordComparison::ModifiedAt(key.clone(), found.mod_revision)];
+            let unchanged = [RecordComparison::ModifiedAt(key.clone(), revision)];
             let put = [RecordChange::put(key.clone(), stopped.encode())];
             if self.agreement.transact(&unchanged, &put, CHANGE_LIMIT).await?.is_some() {
                 return Ok(());

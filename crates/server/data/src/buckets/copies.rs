@@ -299,6 +299,10 @@ impl VbucketCopies for BucketCopies {
         active.get(&vbid).filter(|active| active.is_serving).map(|active| active.epoch)
     }
 
+    fn can_hand_over(&self, vbid: Vbid) -> bool {
+        self.bucket.vbucket(vbid).is_some_and(VBucket::can_hand_over)
+    }
+
     fn hand_over(&self, vbid: Vbid) {
         let mut active = self.active.lock();
         if active.remove(&vbid).is_some() && !self.bucket.begin_hand_over(vbid) {

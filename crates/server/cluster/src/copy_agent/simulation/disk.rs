@@ -274,6 +274,11 @@ impl VbucketCopies for SimDisk {
         self.copies.lock().get(&vbid)?.serves
     }
 
+    fn can_hand_over(&self, vbid: Vbid) -> bool {
+        let copies = self.copies.lock();
+        copies.get(&vbid).is_some_and(|copy| copy.serves.is_some() || copy.hands_over)
+    }
+
     fn hand_over(&self, vbid: Vbid) {
         if let Some(copy) = self.copies.lock().get_mut(&vbid) {
             copy.hands_over = copy.serves.take().is_some();
