@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::message::{HttpRejection, busy};
 
 /// Requests at a time; excess requests get "busy" and retry.
-const REQUESTS_MAX: usize = 16;
+pub(crate) const REQUESTS_MAX: usize = 16;
 
 /// Pages at a time; each may keep a thread busy for seconds.
 const PAGES_MAX: usize = 2;

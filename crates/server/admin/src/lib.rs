@@ -159,7 +159,8 @@ fn start(sockets: AdminSockets, server: Arc<ServerContext>) -> io::Result<Box<dy
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .max_blocking_threads(8)
+        // Each request for a document may wait for its durability on one.
+        .max_blocking_threads(8 + document_gate::REQUESTS_MAX)
         .thread_name("oribi-admin-io")
         .build()?;
     let role = |with_tls, for_queries| ListenerRole { with_tls, for_queries };

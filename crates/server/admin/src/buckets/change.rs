@@ -20,7 +20,7 @@ use crate::message::{
     FormFields, HttpRejection, HttpReply, bucket_not_found, empty, field_error, whole,
 };
 use crate::state::AdminState;
-use oribi_server::buckets::{BucketChange, BucketError, BucketHandle};
+use oribi_server::buckets::{BucketChange, BucketError, BucketHandle, DurabilityMin};
 
 /// Changes the settings that can change. A form with any other change is refused as a whole.
 pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &FormFields) -> HttpReply {
@@ -41,6 +41,20 @@ pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &FormField
         Ok(Err(failure)) => failed("change a bucket", &failure),
         Err(reply) => *reply,
     }
+}
+
+/// The minimum durability in a form. That of a bucket of a cluster stays: another node would not
+/// raise its writes.
+fn changed_durability_min(
+    handle: &BucketHandle,
+    form: &FormFields,
+) -> Result<Option<DurabilityMin>, HttpRejection> {
+    let asked = durability_min(form, handle.is_in_memory())?;
+    if handle.is_shared() && asked.is_some_and(|level| level != handle.durability_min()) {
+        let message = "The minimum durability of a bucket of a cluster is given when it is created";
+        return Err(field_error("durabilityMinLevel", message).into());
+    }
+    Ok(asked)
 }
 
 fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, HttpRejection> {
@@ -73,7 +87,7 @@ fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, Htt
         flush_enabled: form.flag("flushEnabled")?,
         compression: compression_mode(form)?,
         memory_tier: memory_tier(form)?,
-        durability_min: durability_min(form, handle.is_in_memory())?,
+        durability_min: changed_durability_min(handle, form)?,
         max_ttl_s: max_ttl_s(form)?,
     })
 }

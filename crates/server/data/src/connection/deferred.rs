@@ -69,9 +69,10 @@ impl DeferredRequests {
         self.fetches.as_ref().is_some_and(|fetches| fetches.is_waiting())
     }
 
-    /// Bytes of the parked requests.
+    /// Bytes of the parked requests, and of the answer that is held.
     pub fn bytes(&self) -> usize {
-        self.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes())
+        let held = self.text.as_ref().map_or(0, |text| text.held_bytes());
+        held + self.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes())
     }
 
     /// Panics unless the limits hold. Visits every parked request.

@@ -39,6 +39,14 @@ impl TextWrites {
         assert!(before.is_none(), "a connection holds one answer");
     }
 
+    /// Bytes of the answer that is held.
+    pub fn held_bytes(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| {
+            let pinned: usize = held.output.pinned().map(|value| value.held_bytes()).sum();
+            held.output.block_bytes() + pinned
+        })
+    }
+
     /// Takes the answer whose write is decided.
     pub fn take_held(&mut self) -> Option<HeldAnswer> {
         self.held.take()

@@ -139,6 +139,7 @@ pub(super) fn serve<'a>(
 fn held_back(req: &mut Request<'_>, out: &mut SendBuffer, output: SendBuffer, end: End) {
     let written = req.state.deferred.text().take_written();
     debug_assert!(written.is_none() || end == End::Done, "a write is answered");
+    let written = written.filter(|_| end == End::Done);
     let is_parked = written.is_some_and(|written| durable::park(req, written).is_none());
     if is_parked {
         // A meta command reports failures even if it is quiet.
