@@ -124,7 +124,9 @@ fn rebalance_over_http(cluster: &Cluster, removed: &str) {
         cluster.http(0).post_form("/controller/rebalance", &form).unwrap()
     };
     let mismatch = ask(names[0]);
-    assert_eq!((mismatch.status, mismatch.text().as_str()), (400, r#"{"mismatch":1}"#));
+    let body = mismatch.json().unwrap();
+    assert_eq!((mismatch.status, &body["mismatch"]), (400, &1.into()));
+    assert_eq!(body["message"], "the cluster has these nodes: one, three, two");
     let begun = ask(&names.join(","));
     assert_eq!(begun.status, 200, "{}", begun.text());
     assert!(begun.json().unwrap()["rebalance_id"].is_string());
