@@ -304,7 +304,7 @@ impl Bucket {
             return None;
         };
         let standing = || {
-            let is_same = history.is_none_or(|history| history == vbucket.uuid());
+            let is_same = history.is_none_or(|history| vbucket.continues(history, seqno));
             if !is_same || !vbucket.is_serving() {
                 // Another epoch decides about it.
                 return Some(PersistOutcome::Failed);

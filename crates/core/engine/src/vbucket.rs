@@ -246,6 +246,15 @@ impl VBucket {
         Seqno(self.persisted_seqno.load(Ordering::Acquire))
     }
 
+    /// True when what `history` had at this seqno is part of the vbucket: a change of the copies
+    /// begins another history, and ends none of the writes before it.
+    pub(crate) fn continues(&self, history: VbUuid, seqno: Seqno) -> bool {
+        let table = self.failover_table.lock();
+        let at = table.iter().position(|entry| entry.uuid == history);
+        // The newest is first; a history ends where the next one begins.
+        at.is_some_and(|at| at.checked_sub(1).is_none_or(|next| table[next].seqno >= seqno))
+    }
+
     pub fn failover_table(&self) -> Vec<FailoverEntry> {
         self.failover_table.lock().clone()
     }

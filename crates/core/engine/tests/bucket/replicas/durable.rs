@@ -230,6 +230,24 @@ fn outcomes_have_the_order_of_prepares() {
     assert_eq!(persisted.seqno, Seqno(1));
 }
 
+// The copies change between a durable write and its client's wait.
+#[test]
+fn a_wait_continues_in_another_epoch() {
+    let (active, second, _third) = trio();
+    let write = active.write("a", "1", MAJORITY);
+    let epoch = CopiesEpoch(2);
+    active.bucket.continue_in_epoch(VB, epoch).expect("it is active");
+    active.begin(2, &[1, 2, 3]);
+    let (outcomes, commit) = wait(&active, write);
+    assert_eq!((commit, outcomes.0.lock().len()), (None, 0), "no outcome is known yet");
+    feed(&active, &second);
+    second.acknowledge(&active, epoch);
+    assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Committed(Seqno(2)))]);
+    // A write of a history that was cut before it has no outcome here.
+    let other = AppliedMutation { seqno: Seqno(9), ..write };
+    assert_eq!(*wait(&active, other).0.0.lock(), [(5, PersistOutcome::Failed)]);
+}
+
 // A node hands over while a client waits: the client gets its answer first.
 #[test]
 fn a_hand_over_ends_after_its_durable_writes() {
