@@ -1,4 +1,4 @@
-// The copies that the nodes of a cluster have: what is missing or not served, failover and rebalance.
+// Copies of vbuckets on the nodes of a cluster: those missing or not served, failover and rebalance.
 
 import { useState } from "preact/hooks";
 import { ask, get } from "../api";

@@ -46,7 +46,7 @@ const STREAMS_PART: u64 = 32;
 const STREAMS_BYTES_MAX: u64 = 64 << 20;
 
 /// Uses of late from which on a document is kept inflated while memory is below the low watermark,
-/// and below the pager's target. The pager makes dense what is less than hot.
+/// and below the pager's target. Values with fewer than the second become dense.
 const WARM_FREQUENCY: u32 = 2;
 pub(crate) const HOT_FREQUENCY: u32 = 4;
 

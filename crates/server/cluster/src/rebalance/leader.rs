@@ -218,7 +218,7 @@ fn newest_set(record: &CopiesRecord) -> &[CopyId] {
     if record.is_joint() { &record.joining } else { &record.members }
 }
 
-/// Counts what is left; what there was is the most that was ever left.
+/// Counts the moves that are left. The total is the largest number that was ever left.
 fn count(view: &ClusterView, next: &mut RebalanceRecord, planned: &[PlacedMove]) {
     let mut left: BTreeMap<String, usize> = BTreeMap::new();
     let all = planned.iter().map(|planned| &planned.step).chain(&next.moves);

@@ -112,7 +112,7 @@ impl Runtime<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! Who has the memory of an expression.
+    //! Memory of compiled patterns: kept with the cache, given back with it.
 
     use super::*;
     use crate::compile::index_keys::NoDocuments;

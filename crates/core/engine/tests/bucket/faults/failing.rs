@@ -64,7 +64,7 @@ fn a_flush_that_the_store_refuses_keeps_documents() {
         fixture.plan.fail_other_writes(true);
         fixture.bucket.flush_all().expect_err("the store fails");
         assert!((0..40).all(|number| fixture.read_fetching(number).is_some()), "{eviction:?}");
-        assert_eq!(histories(), before, "nobody begins anew");
+        assert_eq!(histories(), before, "the histories continue");
         fixture.plan.fail_other_writes(false);
         fixture.bucket.flush_all().expect("the store works again");
         assert!((0..40).all(|number| fixture.read_fetching(number).is_none()), "{eviction:?}");
