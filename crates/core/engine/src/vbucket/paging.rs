@@ -68,7 +68,8 @@ pub(super) enum Successor {
 
 impl VBucket {
     /// Sweeps the groups after the cursor: makes values dense that are not hot, evicts versions
-    /// that were not used of late, and lowers the frequency of the rest. True when the scan is complete.
+    /// that were not used of late, and lowers the frequency of the rest. True when the scan is
+    /// complete.
     pub(crate) fn sweep(
         &self,
         context: &Context<'_>,
