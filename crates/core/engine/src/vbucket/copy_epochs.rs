@@ -110,6 +110,14 @@ impl VBucket {
         is_active
     }
 
+    /// Serves clients again, after a hand-over that no other copy has taken. No effect without one.
+    pub fn withdraw_hand_over(&self) {
+        let _phase_is_steady = self.table.lock();
+        if self.is_handing_over() {
+            self.table.phase().store(VbucketPhase::Active as u8, Ordering::Release);
+        }
+    }
+
     /// True when [`VBucket::begin_hand_over`] is possible, or was called.
     pub fn can_hand_over(&self) -> bool {
         let phase = self.table.phase().load(Ordering::Acquire);

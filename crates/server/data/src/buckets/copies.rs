@@ -217,9 +217,8 @@ impl VbucketCopies for BucketCopies {
             joining: record.joining.clone(),
             majority: record.majority(),
         });
-        if vbucket.is_handing_over() {
-            self.step_down(vbid);
-        }
+        // The hand-over was withdrawn: durable writes that are open keep their clients.
+        let returns = vbucket.is_handing_over();
         let prepared = match vbucket.is_serving() {
             true => {
                 self.bucket.continue_in_epoch(vbid, epoch)?;
@@ -234,7 +233,7 @@ impl VbucketCopies for BucketCopies {
         };
         let mut active = self.active.lock();
         let before = active.get(&vbid).map(|active| active.is_serving);
-        if prepared.is_some() || before.is_some() {
+        if prepared.is_some() || before.is_some() || returns {
             // A serving active continues in the next epoch without a pause.
             let is_serving = prepared.is_none() && before == Some(true);
             active.insert(vbid, ActiveCopy { epoch, prepared, is_serving });
@@ -257,6 +256,7 @@ impl VbucketCopies for BucketCopies {
         active.is_serving = true;
         drop(all);
         if let Some(vbucket) = self.bucket.vbucket(vbid) {
+            vbucket.withdraw_hand_over();
             // A lone survivor commits its inherited prepares at once.
             vbucket.complete_prepares(&self.bucket.context(wall_clock()));
         }

@@ -274,6 +274,22 @@ fn a_hand_over_ends_after_its_durable_writes() {
     assert_eq!(active.vbucket().copy_standing().complete_end, Seqno(2));
 }
 
+// A node hands over, and then it does not: who waits still gets an answer.
+#[test]
+fn a_withdrawn_hand_over_fails_no_wait() {
+    let (active, second, _third) = trio();
+    let write = active.write("a", "1", MAJORITY);
+    let (outcomes, _) = wait(&active, write);
+    assert!(active.bucket.begin_hand_over(VB));
+    active.bucket.continue_in_epoch(VB, CopiesEpoch(2)).expect("it is active still");
+    active.begin(2, &[1, 2, 3]);
+    active.vbucket().withdraw_hand_over();
+    active.write("b", "1", MAJORITY);
+    feed(&active, &second);
+    second.acknowledge(&active, CopiesEpoch(2));
+    assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Committed(Seqno(3)))]);
+}
+
 #[test]
 fn an_abandoned_write_is_aborted_and_never_shown() {
     let (active, second, third) = trio();
