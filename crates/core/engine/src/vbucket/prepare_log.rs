@@ -7,6 +7,8 @@
 use oribi_storage::VbucketState;
 use oribi_types::Seqno;
 
+use crate::persistence::PersistOutcome;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Prepare {
     seqno: Seqno,
@@ -38,12 +40,13 @@ impl PrepareLog {
         }
     }
 
-    /// Seqno of the commit of a prepare; `None` without one, and once the store has it.
-    pub(super) fn commit_of(&self, seqno: Seqno) -> Option<Seqno> {
+    /// The outcome of a completed prepare; `None` once the store has it.
+    pub(super) fn outcome_of(&self, seqno: Seqno) -> Option<PersistOutcome> {
         let at = self.0.binary_search_by_key(&seqno, |prepare| prepare.seqno).ok()?;
-        let prepare = self.0.get(at).filter(|prepare| prepare.is_committed)?;
-        debug_assert!(prepare.completed > Some(seqno), "a commit follows its prepare");
-        prepare.completed
+        let prepare = self.0.get(at)?;
+        debug_assert!(prepare.completed > Some(seqno), "an outcome follows its prepare");
+        let commit = prepare.completed.filter(|_| prepare.is_committed);
+        Some(commit.map_or(PersistOutcome::Failed, PersistOutcome::Committed))
     }
 
     /// Everything up to `end` is stored, and `state` says so.
@@ -83,7 +86,7 @@ mod tests {
         log.prepared(Seqno(3));
         log.prepared(Seqno(5));
         log.completed(Seqno(3), Seqno(7), true);
-        assert_eq!((log.commit_of(Seqno(3)), log.commit_of(Seqno(5))), (Some(Seqno(7)), None));
+        assert_eq!(log.outcome_of(Seqno(3)), Some(PersistOutcome::Committed(Seqno(7))));
         let at = |log: &PrepareLog, end: u64| {
             let state = log.describe(VbucketState::empty(), Seqno(end));
             (state.high_completed_seqno.0, state.high_prepared_seqno.0)
@@ -95,7 +98,8 @@ mod tests {
         log.stored(Seqno(7));
         assert_eq!(at(&log, 7), (4, 5));
         log.completed(Seqno(5), Seqno(8), false);
-        assert_eq!((log.commit_of(Seqno(3)), log.commit_of(Seqno(5))), (None, None));
+        let outcomes = (log.outcome_of(Seqno(3)), log.outcome_of(Seqno(5)));
+        assert_eq!(outcomes, (None, Some(PersistOutcome::Failed)), "one is stored, one aborted");
         log.stored(Seqno(8));
         assert!(log.is_empty());
         let known = VbucketState { high_completed_seqno: Seqno(8), ..VbucketState::empty() };

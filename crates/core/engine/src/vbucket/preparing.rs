@@ -118,15 +118,16 @@ impl VBucket {
         self.copy_state.lock().high_completed_seqno
     }
 
-    /// The outcome of the prepare of this seqno; `None` while it has none. An outcome that is
-    /// stored is not known any more.
+    /// The outcome of the prepare of this seqno, for a client that begins to wait for it; `None`
+    /// while it has none. One that is stored already was committed, because a prepare is aborted
+    /// only when its client waits no more. Where is forgotten: not later than the high seqno.
     pub(crate) fn prepare_outcome(&self, seqno: Seqno) -> Option<PersistOutcome> {
         let table = self.table.lock();
         if table.pending.has_prepare(seqno) {
             return None;
         }
-        let commit = table.pending.log.commit_of(seqno);
-        Some(commit.map_or(PersistOutcome::Failed, PersistOutcome::Committed))
+        let known = table.pending.log.outcome_of(seqno);
+        Some(known.unwrap_or_else(|| PersistOutcome::Committed(self.queue.lock().high_seqno())))
     }
 
     /// Commits and aborts the prepares whose outcome is known, some at a time.

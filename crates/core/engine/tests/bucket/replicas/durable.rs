@@ -274,6 +274,18 @@ fn a_hand_over_ends_after_its_durable_writes() {
     assert_eq!(active.vbucket().copy_standing().complete_end, Seqno(2));
 }
 
+// The copies, and then the store, are faster than the thread of the client.
+#[test]
+fn a_wait_that_begins_after_the_commit_is_stored_succeeds() {
+    let (active, second, _third) = trio();
+    let write = active.write("a", "1", MAJORITY);
+    feed(&active, &second);
+    second.acknowledge(&active, EPOCH);
+    active.flush();
+    let (outcomes, commit) = wait(&active, write);
+    assert_eq!((commit, outcomes.0.lock().len()), (Some(Seqno(2)), 0));
+}
+
 // A node hands over, and then it does not: who waits still gets an answer.
 #[test]
 fn a_withdrawn_hand_over_fails_no_wait() {
