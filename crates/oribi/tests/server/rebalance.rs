@@ -7,16 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use oribi_client::{Client, ClientError, RejectionKind, WriteOptions};
+use oribi_client::{Client, WriteOptions};
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_types::DurabilityLevel;
 use serde_json::Value;
 
 use crate::copies::{Cluster, VBUCKETS};
 use crate::fixture::ORIBI;
-
-/// Durable writes of a writer that may be interrupted by moves.
-const AMBIGUOUS_MAX: usize = 2;
 
 /// Of each writer: plain, and each level.
 const LEVELS: [DurabilityLevel; 4] = [
@@ -69,19 +66,12 @@ async fn write(
 ) -> Result<usize, String> {
     let mut options = WriteOptions::new();
     options.durability = level;
-    let (mut count, mut ambiguous) = (0, 0);
+    let mut count = 0;
     while !stops.load(Ordering::Relaxed) {
         let (key, collection) = (key(level, count), client.default_collection());
         let value = Bytes::from(key.clone().into_bytes());
-        match client.upsert(collection, key.as_bytes(), value, &options).await {
-            Ok(_) => {}
-            // When the role moves at that moment; the write is repeated.
-            Err(error) if is_ambiguous(&error, ambiguous) => {
-                ambiguous += 1;
-                continue;
-            }
-            Err(error) => return Err(format!("write of {key}: {error}")),
-        }
+        let done = client.upsert(collection, key.as_bytes(), value, &options).await;
+        done.map_err(|error| format!("write of {key}: {error}"))?;
         let found = client.get(client.default_collection(), key.as_bytes()).await;
         let found = found.map_err(|error| format!("read of {key}: {error}"))?;
         if found.is_none_or(|found| found.value != key.as_bytes()) {
@@ -91,12 +81,6 @@ async fn write(
         written.fetch_add(1, Ordering::Relaxed);
     }
     Ok(count)
-}
-
-/// True for a durable write whose outcome is unknown, unless there were many.
-fn is_ambiguous(error: &ClientError, before: usize) -> bool {
-    let is_unknown = error.rejection() == Some(RejectionKind::SyncWriteAmbiguous);
-    is_unknown && before < AMBIGUOUS_MAX
 }
 
 async fn check(client: &Client, counts: &[usize]) {

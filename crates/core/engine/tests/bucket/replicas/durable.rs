@@ -276,7 +276,7 @@ fn a_hand_over_ends_after_its_durable_writes() {
 
 // The copies, and then the store, are faster than the thread of the client.
 #[test]
-fn a_wait_that_begins_after_the_commit_is_stored_succeeds() {
+fn a_wait_for_a_stored_commit_succeeds() {
     let (active, second, _third) = trio();
     let write = active.write("a", "1", MAJORITY);
     feed(&active, &second);
