@@ -10,6 +10,7 @@ import {
   enter,
   logIn,
   openPage,
+  readMessage,
   screenshot,
   startBrowser,
   startServer,
@@ -112,13 +113,13 @@ test("a document is created, edited with its version, seen in conflict, and dele
   await screenshot(page, "conflict");
   assert.equal((await server.request("GET", path)).json().text, '{"theirs": 2}', "nothing was overwritten");
   await conflict.getByRole("button", { name: "Overwrite it with mine" }).click();
-  await conflict.waitFor({ state: "detached" });
+  await readMessage(page, "Saved a/b ü.");
   assert.equal((await server.request("GET", path)).json().text, '{"mine":1}');
 
   await page.getByRole("button", { name: "Refresh" }).click();
   await page.getByLabel("New expiry in seconds").fill("1000");
   await page.getByRole("button", { name: "Save" }).click();
-  await page.getByText("Saved a/b ü.").last().waitFor();
+  await readMessage(page, "Saved a/b ü.");
   assert.ok((await server.request("GET", path)).json().expiry > 0);
   await checkAccess(page, "document");
   await screenshot(page, "document");
@@ -183,13 +184,13 @@ test("values of 20 MiB and values that are no text are files, and long texts can
   await page.getByText("The file new.bin (3 MiB) replaces the value of bytes (3 B)").waitFor();
   await checkAccess(page, "replace a value");
   await page.getByRole("button", { name: "Replace the value" }).click();
-  await page.getByText("Replaced the value of bytes.").waitFor();
+  await readMessage(page, "Replaced the value of bytes.");
   assert.equal((await server.request("GET", `${DOCS}/bytes`)).json().bytes, file.buffer.length);
 
   await show("long");
   await page.getByRole("textbox", { name: "Value" }).fill(long.replace("yy", "zz"));
   await page.getByRole("button", { name: "Save" }).click();
-  await page.getByText("Saved long.").waitFor();
+  await readMessage(page, "Saved long.");
   assert.ok((await server.request("GET", `${DOCS}/long`)).json().text.startsWith('"zzy'));
   for (const key of ["huge", "bytes", "long"]) await server.request("DELETE", `${DOCS}/${key}`);
   await page.finish();
@@ -317,7 +318,7 @@ test("users are added, changed and removed, and development mode ends with the f
     assert.ok(await page.getByRole("button", { name: "Save" }).isDisabled());
     await page.getByLabel("New password again").fill("secret2");
     await page.getByRole("button", { name: "Save" }).click();
-    await page.getByText("Changed the password of ann.").waitFor();
+    await readMessage(page, "Changed the password of ann.");
     assert.equal((await other.request("GET", `${DOCS}/a`, undefined, ["ann", "secret1"])).status, 401);
     assert.equal((await other.request("GET", `${DOCS}/a`, undefined, ["ann", "secret2"])).status, 200);
     await page.getByRole("button", { name: "Remove ann" }).click();
@@ -398,7 +399,7 @@ test("a user who may only read is offered no change, and the server refuses one"
     await page.getByRole("alert").getByText("The current password is wrong.").waitFor();
     await page.getByLabel("Current password").fill("secret1");
     await page.getByRole("button", { name: "Save" }).click();
-    await page.getByText("Changed the password of reader.").waitFor();
+    await readMessage(page, "Changed the password of reader.");
     const refused = await other.request("PUT", `${DOCS}/one`, "2", ["reader", "secret2"]);
     assert.equal(refused.status, 403);
     await visit(page, "#/changes", "Live changes");

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { checkAccess, enter, screenshot, startBrowser, startServer, stopBrowser, visit } from "./harness.mjs";
+import { checkAccess, enter, readMessage, screenshot, startBrowser, startServer, stopBrowser, visit } from "./harness.mjs";
 
 /** Flags as all client libraries write and read them. */
 const JSON_FLAGS = 0x02000000;
@@ -38,7 +38,7 @@ const open = async (page, key) => {
 
 const save = async (page, key) => {
   await page.getByRole("button", { name: "Save" }).click();
-  await page.getByText(`Saved ${key}.`).last().waitFor();
+  await readMessage(page, `Saved ${key}.`);
 };
 
 const question = (page) => page.getByRole("dialog", { name: "This is not valid JSON" });
@@ -58,7 +58,7 @@ test("a broken text over JSON is stored only after a question", async () => {
   assert.equal(await value.inputValue(), '{"n": 1,');
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("button", { name: "Store it as text" }).click();
-  await page.getByText("Saved broken.").waitFor();
+  await readMessage(page, "Saved broken.");
   assert.deepEqual(await stored("broken"), { text: '{"n": 1,', flags: TEXT_FLAGS });
   await page.getByText(`${TEXT_FLAGS} (text)`).waitFor();
   await page.finish();
@@ -128,13 +128,12 @@ test("a file over JSON names its format and sets its flags", async () => {
     await page.locator("input[type=file]").setInputFiles(file);
     return page.getByRole("dialog", { name: "Replace the value" });
   };
-  const ended = () => page.getByText("Replaced the value of filed.").last().waitFor();
+  const ended = () => readMessage(page, "Replaced the value of filed.");
   let dialog = await replace('{"n":2}');
   assert.equal(await dialog.getByText("The document is JSON").count(), 0);
   await dialog.getByRole("button", { name: "Replace the value" }).click();
   await ended();
   assert.deepEqual(await stored("filed"), { text: '{"n":2}', flags: JSON_FLAGS });
-  await page.getByRole("button", { name: "Dismiss this message" }).click();
   dialog = await replace([0xff, 0xfe]);
   await dialog.getByText("The document is JSON and becomes bytes").waitFor();
   await dialog.getByRole("button", { name: "Replace the value" }).click();

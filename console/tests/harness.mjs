@@ -217,6 +217,13 @@ export async function visit(page, hash, heading) {
   await page.getByRole("heading", { level: 1, name: heading }).waitFor();
 }
 
+/** Waits for this message and dismisses it, so that a later wait for the same text waits for a new one. */
+export async function readMessage(page, text) {
+  const message = page.locator(".message", { hasText: text });
+  await message.getByRole("button", { name: "Dismiss this message" }).click();
+  await message.waitFor({ state: "detached" });
+}
+
 /** Nothing serious by axe-core. The script goes past the policy, which would refuse it in the page. */
 export async function checkAccess(page, name) {
   const session = await page.context().newCDPSession(page);

@@ -6,6 +6,7 @@ import {
   ADMIN,
   checkAccess,
   enter,
+  readMessage,
   screenshot,
   startBrowser,
   startServer,
@@ -116,7 +117,7 @@ test("a name that is a word is told apart from the question", async () => {
   await page.getByRole("button", { name: "Drop scope again" }).click();
   await page.getByLabel("To confirm, type the name “again”").fill("again");
   await page.getByRole("button", { name: "Drop the scope" }).click();
-  await page.getByText("Dropped the scope again.").waitFor();
+  await readMessage(page, "Dropped the scope again.");
   await page.finish();
 });
 

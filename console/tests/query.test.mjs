@@ -47,7 +47,10 @@ async function openQuery(user = ROOT, options = {}) {
   const click = (name) => page.getByRole("button", { name, exact: true }).click();
   const run = async (text, wait = / rows? in /) => {
     await statement.fill(text);
+    // The status of an earlier run may read the same.
+    const answer = page.waitForResponse((response) => response.url().endsWith("/query/service"));
     await statement.press("Control+Enter");
+    await answer;
     await page.getByRole("status").filter({ hasText: wait }).waitFor();
   };
   const rowCells = () => page.locator("tbody td").allTextContents();

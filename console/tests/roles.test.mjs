@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { checkAccess, enter, screenshot, startBrowser, startServer, stopBrowser, visit } from "./harness.mjs";
+import { checkAccess, enter, readMessage, screenshot, startBrowser, startServer, stopBrowser, visit } from "./harness.mjs";
 
 const ROOT = ["root", "secret1"];
 const READER = ["reader", "secret1"];
@@ -49,7 +49,7 @@ test("roles are chosen with bucket, scope and collection", async () => {
   await checkAccess(page, "roles");
   await screenshot(page, "roles");
   await page.getByRole("button", { name: "Save" }).click();
-  await page.getByText("Saved the user ann.").waitFor();
+  await readMessage(page, "Saved the user ann.");
   assert.deepEqual(await rolesOf("ann"), ["data_reader default eu orders", "bucket_full_access"]);
   await page.finish();
 });
@@ -61,7 +61,7 @@ test("a role that is no choice stays as it is", async () => {
   await page.getByRole("button", { name: "Change mixed" }).click();
   await page.getByLabel("Full name").fill("Max Example");
   await page.getByRole("button", { name: "Save" }).click();
-  await page.getByText("Saved the user mixed.").waitFor();
+  await readMessage(page, "Saved the user mixed.");
   assert.deepEqual(await rolesOf("mixed"), before);
   await page.finish();
 });
