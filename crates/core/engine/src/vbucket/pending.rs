@@ -159,9 +159,12 @@ impl PendingWrites {
         Seqno(visible)
     }
 
-    /// Seqno before the pending version of a key: what enters the table later has a higher one.
+    /// Seqno before the pending version of a key that enters the table with its own seqno. The
+    /// commit of a prepare has a later one, which is not given out yet.
     pub(super) fn before(&self, hash: KeyHash) -> Option<Seqno> {
-        self.by_key.get(&hash.0).map(|seqno| Seqno(seqno.0 - 1))
+        let seqno = *self.by_key.get(&hash.0)?;
+        debug_assert!(seqno > Seqno(0), "a pending version has a seqno");
+        (!self.has_prepare(seqno)).then(|| Seqno(seqno.0 - 1))
     }
 
     pub(super) fn hold(&mut self, hash: KeyHash, pending: PendingWrite) {

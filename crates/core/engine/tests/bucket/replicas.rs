@@ -3,6 +3,7 @@
 
 mod durable;
 mod epochs;
+mod evicted;
 mod roles;
 mod world;
 
