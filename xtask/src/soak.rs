@@ -25,6 +25,8 @@ pub(crate) const USAGE: &str = "\
          whole buckets over simulated disks, crashed at every kind of step
   soak copies [--seeds N] [--from SEED]
          the rules of a vbucket's copies over simulated networks, clocks and disks
+  soak cluster [--seeds N] [--from SEED]
+         whole clusters of real parts over simulated networks, clocks, disks and agreement
   soak histories [--rounds N] [--seed N] [--json] [--server PATH]
          five nodes in network namespaces and clients of Go: what they see is linearizable
   soak seeds [--seed N] [ARGUMENT OF CARGO TEST]...
@@ -39,6 +41,7 @@ pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> R
         Some("backup") => backup(root, arguments),
         Some("simulation") => simulation(root, "oribi-engine", arguments),
         Some("copies") => simulation(root, "oribi-replication", arguments),
+        Some("cluster") => simulation(root, "oribi-server", arguments),
         Some("histories") => histories(root, arguments),
         Some("seeds") => seeds(root, arguments),
         Some(other) => bail!("unknown soak {other:?}\n\n{USAGE}"),

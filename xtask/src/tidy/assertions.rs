@@ -22,10 +22,11 @@ const FLOORS: [(&str, usize); 9] = [
 ];
 
 /// Directories and files that no server runs.
-const HARNESSES: [&str; 11] = [
+const HARNESSES: [&str; 12] = [
     "/tests/",
     "/harness/",
     "/simulation/",
+    "/testing/",
     "/models/",
     "/conformance/",
     "/fault_store/",

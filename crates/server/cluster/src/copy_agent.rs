@@ -273,7 +273,7 @@ impl Agent {
     }
 
     /// Waits until the background work is done.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) async fn finish_tasks(&mut self) {
         let copies = self.copies.running.drain().map(|(_, task)| task);
         for task in copies.chain(self.changing.drain().map(|(_, task)| task)) {

@@ -55,6 +55,8 @@ mod settings;
 mod signals;
 pub mod status;
 mod takeovers;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 pub mod topology;

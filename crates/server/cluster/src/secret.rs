@@ -76,8 +76,9 @@ impl ClusterSecret {
         &self.0
     }
 
-    #[cfg(test)]
-    pub(crate) fn of_test() -> ClusterSecret {
+    /// The secret of tests.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of_test() -> ClusterSecret {
         ClusterSecret(vec![b's'; SECRET_BYTES_MIN])
     }
 

@@ -62,7 +62,7 @@ const fn harness_clock() -> LatencyClock {
 /// Longer than any test.
 const LEASE: Duration = Duration::from_secs(3600);
 
-const LIMITS: ConnectionLimits = ConnectionLimits {
+pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
     auth_deadline_ms: 10_000,
     frame_deadline_ms: 60_000,
     send_deadline_ms: 60_000,
@@ -170,10 +170,38 @@ impl ConnectionHarness {
         ConnectionHarness::connect(Arc::clone(self.server()), Arc::clone(&self.bucket))
     }
 
+    /// A connection that begins at a time to a server whose background work the caller does.
+    #[cfg(test)]
+    pub(crate) fn without_threads(
+        server: &Arc<ServerContext>,
+        bucket: &Arc<BucketHandle>,
+        now: (Timestamp, u64),
+    ) -> ConnectionHarness {
+        let (server, bucket) = (Arc::clone(server), Arc::clone(bucket));
+        let mut harness = ConnectionHarness::connect_at(server, bucket, now);
+        (harness.flushes, harness.fetches) = (false, false);
+        harness
+    }
+
+    /// The time of the connection's clock.
+    #[cfg(test)]
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.environment.now_ms
+    }
+
     fn connect(server: Arc<ServerContext>, bucket: Arc<BucketHandle>) -> ConnectionHarness {
+        let now = (Timestamp::from_unix_s(HARNESS_START_S), 1);
+        ConnectionHarness::connect_at(server, bucket, now)
+    }
+
+    fn connect_at(
+        server: Arc<ServerContext>,
+        bucket: Arc<BucketHandle>,
+        (now, now_ms): (Timestamp, u64),
+    ) -> ConnectionHarness {
         let mailbox = Mailbox::new(None);
         let mut environment = Environment::new(server, 0, &mailbox, harness_clock());
-        environment.now = Timestamp::from_unix_s(HARNESS_START_S);
+        (environment.now, environment.now_ms) = (now, now_ms);
         let id = ConnectionId { slot: 0, generation: 1 };
         let record = environment.server.connections.registry.add(0, None, environment.now);
         let connection = ConnectionDriver::new(

@@ -34,6 +34,8 @@ mod dispatch;
 mod init;
 mod limits;
 mod runtime;
+#[cfg(test)]
+mod simulation;
 
 pub use init::{Administrator, InitError};
 pub use runtime::progress::Progress;

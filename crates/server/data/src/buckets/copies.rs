@@ -81,6 +81,18 @@ impl BucketCopies {
         self.replicas
     }
 
+    /// The numbers of the copies, which a restart has to find again.
+    #[cfg(test)]
+    pub(crate) fn known_numbers(&self) -> Vec<(Vbid, u64)> {
+        self.numbers.all()
+    }
+
+    /// Puts back the numbers that a process before this one had.
+    #[cfg(test)]
+    pub(super) fn restore_numbers(&self, numbers: &[(Vbid, u64)]) {
+        self.numbers.add(numbers).expect("they are in memory");
+    }
+
     /// Ends every stream into the copies; nothing changes them on the disk from here on.
     pub(super) fn stop(&self) {
         *self.is_closing.write() = true;
@@ -324,6 +336,31 @@ impl VbucketCopies for BucketCopies {
         self.unfollow(vbid);
         self.numbers.remove(vbid)?;
         Ok(self.bucket.drop_copy(vbid)?)
+    }
+}
+
+#[cfg(test)]
+impl super::Buckets {
+    /// [`Buckets::open_over`] for a bucket with copies, which have these numbers.
+    pub(crate) fn open_copies_over(
+        &self,
+        (config, store): (oribi_engine::BucketConfig, Arc<dyn oribi_storage::KvStore>),
+        (replicas, numbers): (u8, &[(Vbid, u64)]),
+        was_clean: bool,
+    ) -> Result<Arc<super::BucketHandle>, super::BucketError> {
+        let place = (None, Some(replicas));
+        let handle = self.register(
+            config,
+            (store, oribi_config::BucketStorage::Log),
+            place,
+            was_clean,
+            false,
+        )?;
+        handle.set_replicas(replicas);
+        if let Some(copies) = handle.copies() {
+            copies.restore_numbers(numbers);
+        }
+        Ok(handle)
     }
 }
 

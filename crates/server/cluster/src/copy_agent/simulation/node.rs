@@ -1,8 +1,7 @@
 //! A node of the simulation: a real agent over a disk and a registry in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_config::{BucketStorage, EtcdSettings};
 use oribi_engine::{Bucket, BucketConfig, EvictionPolicy, Storage, Upkeep};
@@ -15,11 +14,8 @@ use tokio::sync::{Notify, watch};
 use super::LIMIT;
 use super::disk::{SimDisk, VBUCKETS};
 use crate::agent::Agent;
+use crate::agreement::Sessions;
 use crate::agreement::memory::MemoryAgreement;
-use crate::agreement::{
-    Agreement, AgreementAnswer, AgreementError, AgreementRecord, RecordChange, RecordComparison,
-    RecordList, SessionGrant, SessionId, Sessions, WatchAnswer,
-};
 use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
 use crate::copies::VbucketCopies;
 use crate::host::ClusterHost;
@@ -30,6 +26,7 @@ use crate::renewal::RenewalTarget;
 use crate::secret::ClusterSecret;
 use crate::settings::ClusterSettings;
 use crate::signals::{LeaveStage, Signals};
+use crate::testing::CutAgreement;
 use crate::topology::{Topology, TopologyNode};
 
 pub(super) const LEASE_S: u64 = 2;
@@ -58,8 +55,7 @@ impl SimNode {
         disk: Arc<SimDisk>,
         agreement: &Arc<MemoryAgreement>,
     ) -> SimNode {
-        let agreement =
-            Arc::new(CutAgreement { inner: Arc::clone(agreement), is_cut: AtomicBool::new(false) });
+        let agreement = CutAgreement::over(agreement);
         let buckets = Arc::new(SimBuckets { disk: Arc::clone(&disk), open: Mutex::default() });
         // The bucket is on the disk when copies of it are.
         if !disk.local().is_empty() {
@@ -254,78 +250,5 @@ impl ClusterBuckets for SimBuckets {
 
     fn remove_data(&self, _storage: &BucketStorage, _id: &str) -> Result<(), StoreError> {
         Ok(())
-    }
-}
-
-/// One node's way to the agreement.
-pub(super) struct CutAgreement {
-    inner: Arc<MemoryAgreement>,
-    is_cut: AtomicBool,
-}
-
-impl CutAgreement {
-    pub(super) fn set_cut(&self, is_cut: bool) {
-        self.is_cut.store(is_cut, Ordering::SeqCst);
-    }
-
-    fn unless_cut<'a, T: Send + 'a>(
-        &self,
-        answer: AgreementAnswer<'a, T>,
-    ) -> AgreementAnswer<'a, T> {
-        if self.is_cut.load(Ordering::SeqCst) {
-            let (endpoint, detail) = ("memory".to_owned(), "cut".to_owned());
-            return Box::pin(async { Err(AgreementError::Unreachable { endpoint, detail }) });
-        }
-        answer
-    }
-}
-
-impl Agreement for CutAgreement {
-    fn get<'a>(
-        &'a self,
-        key: &'a str,
-        limit: Duration,
-    ) -> AgreementAnswer<'a, Option<AgreementRecord>> {
-        self.unless_cut(self.inner.get(key, limit))
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> AgreementAnswer<'a, RecordList> {
-        self.unless_cut(self.inner.list(prefix, limit))
-    }
-
-    fn transact<'a>(
-        &'a self,
-        comparisons: &'a [RecordComparison],
-        changes: &'a [RecordChange],
-        limit: Duration,
-    ) -> AgreementAnswer<'a, Option<i64>> {
-        self.unless_cut(self.inner.transact(comparisons, changes, limit))
-    }
-
-    fn watch<'a>(
-        &'a self,
-        prefix: &'a str,
-        revision: i64,
-        limit: Duration,
-    ) -> AgreementAnswer<'a, WatchAnswer> {
-        self.unless_cut(self.inner.watch(prefix, revision, limit))
-    }
-}
-
-impl Sessions for CutAgreement {
-    fn begin_session(&self, ttl_s: u64, limit: Duration) -> AgreementAnswer<'_, SessionGrant> {
-        self.unless_cut(self.inner.begin_session(ttl_s, limit))
-    }
-
-    fn renew_session(
-        &self,
-        session: SessionId,
-        limit: Duration,
-    ) -> AgreementAnswer<'_, Option<Duration>> {
-        self.unless_cut(self.inner.renew_session(session, limit))
-    }
-
-    fn end_session(&self, session: SessionId, limit: Duration) -> AgreementAnswer<'_, ()> {
-        self.unless_cut(self.inner.end_session(session, limit))
     }
 }

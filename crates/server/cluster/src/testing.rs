@@ -1,0 +1,167 @@
+//! The agent of a node without its threads: the simulation of another crate drives it.
+//!
+//! Owns: one look at agreement at a time, and what the thread of renewals does. Time is the
+//! caller's. Compiled for tests only.
+
+mod cut_agreement;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oribi_types::Vbid;
+use tokio::sync::{Notify, watch};
+
+use crate::agent::{Agent, ClusterView};
+use crate::agreement::{AgreementRecord, RecordChange, Sessions};
+use crate::copies::CopiesRecord;
+use crate::copies::moves::RebalanceRecord;
+use crate::host::ClusterHost;
+use crate::identity::ClusterIdentity;
+use crate::lease::NodeLease;
+use crate::records::RecordKeys;
+use crate::renewal::RenewalTarget;
+use crate::settings::ClusterSettings;
+use crate::signals::{LeaveStage, Signals};
+pub use cut_agreement::CutAgreement;
+
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// See the module text.
+pub struct SteppedAgent {
+    agent: Agent,
+    lease: Arc<NodeLease>,
+    targets: watch::Receiver<Option<RenewalTarget>>,
+    stage: watch::Sender<LeaveStage>,
+}
+
+impl SteppedAgent {
+    /// An agent that has done nothing yet; `clock` is the one of its lease.
+    pub fn new(
+        settings: ClusterSettings,
+        agreement: Arc<dyn Sessions>,
+        host: ClusterHost,
+        clock: fn() -> u64,
+    ) -> SteppedAgent {
+        let keys = RecordKeys::new(&settings.name);
+        let lease = Arc::new(NodeLease::with_clock(Arc::clone(&host.buckets), clock));
+        let (renewals, targets) = watch::channel(None);
+        let stage = watch::channel(LeaveStage::Serving).0;
+        let (wake, nodes) = (Arc::new(Notify::new()), Arc::default());
+        let signals = Signals { wake, stage: stage.clone(), renewals, nodes };
+        let agent = Agent::new(settings, (agreement, keys), Arc::clone(&lease), host, signals);
+        SteppedAgent { agent, lease, targets, stage }
+    }
+
+    /// The lease that the node's connections check.
+    pub fn lease(&self) -> &Arc<NodeLease> {
+        &self.lease
+    }
+
+    /// True before the deadline of the lease.
+    pub fn holds_lease(&self) -> bool {
+        self.lease.is_held()
+    }
+
+    /// The node is to hand everything over.
+    pub fn leave(&self) {
+        self.stage.send_if_modified(|stage| {
+            let serves = *stage == LeaveStage::Serving;
+            *stage = if serves { LeaveStage::Leaving } else { *stage };
+            serves
+        });
+    }
+
+    /// True once the node has handed everything over, or cannot.
+    pub fn has_left(&self) -> bool {
+        *self.stage.borrow() >= LeaveStage::Left
+    }
+
+    /// One look at agreement, and all the work that it begins.
+    pub async fn tick(&mut self) {
+        self.look().await;
+        self.finish().await;
+    }
+
+    /// One look at agreement; the work that it begins may not be done yet.
+    pub async fn look(&mut self) {
+        if !self.lease.still_holds(self.lease.session()) || !self.lease.is_held() {
+            self.lease.end();
+            self.agent.give_everything_up().await;
+            if self.agent.begin_session().await.is_err() {
+                return;
+            }
+        }
+        // A failed look is repeated.
+        let _ = self.agent.tick().await;
+    }
+
+    /// Waits for the work that looks began.
+    pub async fn finish(&mut self) {
+        self.agent.finish_tasks().await;
+        assert!(self.agent.changing.is_empty(), "no work is left");
+    }
+
+    /// What the thread of renewals does.
+    pub async fn renew(&self) {
+        let Some(RenewalTarget { session_id, session, .. }) = *self.targets.borrow() else {
+            return;
+        };
+        if !self.lease.still_holds(session) {
+            return;
+        }
+        let sent_ns = self.lease.now_ns();
+        assert!(session.is_multiple_of(2), "a session that is renewed has not ended");
+        match self.agent.agreement.renew_session(session_id, LIMIT).await {
+            Ok(None) => self.lease.end(),
+            Ok(Some(left)) => drop(self.lease.renew(session, sent_ns, left)),
+            Err(_) => {}
+        }
+    }
+}
+
+/// What a simulation checks of the cluster's records.
+pub struct CopyRecords {
+    pub by_vbucket: BTreeMap<Vbid, CopiesRecord>,
+    names: BTreeMap<u16, String>,
+    is_rebalancing: bool,
+}
+
+impl CopyRecords {
+    /// The records of the one bucket of the cluster `name`.
+    pub fn read(name: &str, records: Vec<AgreementRecord>) -> CopyRecords {
+        let view = ClusterView::read(&RecordKeys::new(name), "", records);
+        let by_vbucket = view.copies.iter().map(|(place, it)| (place.vbid, it.record.clone()));
+        let by_vbucket: BTreeMap<Vbid, CopiesRecord> = by_vbucket.collect();
+        let named = |number: u16| Some((number, view.roster.name(number)?.to_owned()));
+        for record in by_vbucket.values() {
+            assert!(record.members.contains(&record.active), "the active copy is a member");
+            assert!(record.configured > 0, "a bucket asks for a copy");
+        }
+        let numbers = by_vbucket.values().flat_map(|record| record.all());
+        let names = numbers.filter_map(|copy| named(copy.node)).collect();
+        let is_rebalancing = view.rebalance.is_some_and(|(record, _)| record.is_running());
+        CopyRecords { by_vbucket, names, is_rebalancing }
+    }
+
+    /// The name of the node with a number of the records.
+    pub fn name(&self, number: u16) -> Option<&str> {
+        self.names.get(&number).map(String::as_str)
+    }
+
+    /// True while a rebalance runs.
+    pub fn is_rebalancing(&self) -> bool {
+        self.is_rebalancing
+    }
+}
+
+/// Prefix of all records of the cluster `name`.
+pub fn prefix_of(name: &str) -> String {
+    RecordKeys::new(name).all().to_owned()
+}
+
+/// The change by which an operator begins a rebalance that removes no node.
+pub fn rebalance_request(name: &str) -> RecordChange {
+    let record = RebalanceRecord::new(ClusterIdentity::random().uuid, Default::default());
+    RecordChange::put(RecordKeys::new(name).rebalance(), record.encode())
+}

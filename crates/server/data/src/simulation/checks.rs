@@ -1,0 +1,157 @@
+//! What holds after each step of the world, and once it is healed.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use oribi_protocol::hash::vbucket_of;
+use oribi_storage::{KvStore as _, Record};
+use oribi_types::{CollectionId, CopiesEpoch, Vbid};
+
+use super::ClusterWorld;
+use super::node::VBUCKETS;
+
+/// Memory of a bucket above its quota that one step may take: a few of the longest values.
+const MEMORY_SLACK_PERCENT: u64 = 10;
+
+/// All that copies have in common of one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct StoredVersion {
+    seqno: u64,
+    cas: u64,
+    rev_seqno: u64,
+    deleted: bool,
+    value: Vec<u8>,
+}
+
+type StoredCopy = BTreeMap<(u32, Vec<u8>), StoredVersion>;
+
+pub(super) fn vbids() -> impl Iterator<Item = Vbid> {
+    (0..VBUCKETS).map(Vbid)
+}
+
+impl ClusterWorld {
+    /// One node at most serves a vbucket, epochs ascend, and memory is bounded.
+    pub(super) fn check(&mut self) {
+        for vbid in vbids() {
+            let serving: Vec<(usize, CopiesEpoch)> =
+                (0..self.nodes.len()).filter_map(|at| Some((at, self.serves(at, vbid)?))).collect();
+            assert!(serving.len() <= 1, "{}: {serving:?} serve {vbid}", self.describe());
+            let Some((at, epoch)) = serving.first().copied() else { continue };
+            let before = self.served.insert(vbid, epoch);
+            assert!(before <= Some(epoch), "{}: {vbid} goes back to {epoch:?}", self.describe());
+            self.note_history(at, vbid);
+        }
+        for node in &self.nodes {
+            let Some(bucket) = node.process().and_then(|process| process.bucket()) else {
+                continue;
+            };
+            let memory = bucket.stats().memory;
+            let bound = memory.quota_bytes / 100 * (100 + MEMORY_SLACK_PERCENT);
+            let used = memory.used_bytes;
+            assert!(used <= bound, "{}: {used} of {bound} bytes", self.describe());
+        }
+    }
+
+    /// Plain writes that a new history does not have may be lost.
+    fn note_history(&mut self, at: usize, vbid: Vbid) {
+        let bucket = self.nodes[at].process().and_then(|process| process.bucket());
+        let table = bucket.and_then(|bucket| Some(bucket.vbucket(vbid)?.failover_table()));
+        let Some(newest) = table.as_ref().and_then(|table| table.first()) else { return };
+        if self.histories.insert(vbid, newest.uuid) == Some(newest.uuid) {
+            return;
+        }
+        self.documents.count("promotions");
+        for at in 0..self.documents.registers.len() {
+            let register = &mut self.documents.registers[at];
+            if vbucket_of(&register.key, VBUCKETS) == vbid && register.begin_history(newest.seqno) {
+                self.documents.count("lost plain writes");
+            }
+        }
+    }
+
+    /// What still differs, if anything does.
+    pub(super) fn unconverged(&self) -> Option<String> {
+        let records = self.records();
+        if records.by_vbucket.len() < usize::from(VBUCKETS) {
+            return Some("a vbucket has no record".to_owned());
+        }
+        let copies = (usize::from(self.setup.shape.replicas) + 1).min(self.nodes.len());
+        for (vbid, record) in &records.by_vbucket {
+            if record.is_joint() || record.members.len() != copies {
+                return Some(format!("{vbid} has copies to gain: {record:?}"));
+            }
+            let node_of = |number: u16| {
+                let name = records.name(number)?;
+                (0..self.nodes.len()).find(|at| self.nodes[*at].name == name)
+            };
+            let Some(active) = node_of(record.active.node) else { continue };
+            if self.serves(active, *vbid) != Some(record.epoch) {
+                return Some(format!("{vbid} is not served: {record:?}"));
+            }
+            let bucket = |at: usize| self.nodes[at].process().and_then(|it| it.bucket());
+            let high = bucket(active).and_then(|it| Some(it.vbucket(*vbid)?.high_seqno()));
+            for member in &record.members {
+                let standing = node_of(member.node).and_then(bucket);
+                let standing = standing.and_then(|it| Some(it.vbucket(*vbid)?.copy_standing()));
+                let is_equal = standing.is_some_and(|standing| {
+                    let has_all = Some(standing.complete_end) == high;
+                    has_all && standing.is_intact && standing.recorded == record.epoch
+                });
+                if !is_equal {
+                    return Some(format!("{member:?} of {vbid}: {standing:?} of {high:?}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// All copies of a vbucket have the same documents and tombstones.
+    pub(super) fn compare_copies(&mut self) {
+        for at in 0..self.nodes.len() {
+            self.flush(at);
+        }
+        let records = self.records();
+        for (vbid, record) in &records.by_vbucket {
+            let copy_of = |number: u16| {
+                let name = records.name(number).expect("a node of the roster");
+                let at = self.nodes.iter().position(|node| node.name == name);
+                (name, self.stored(at.expect("a node of the world"), *vbid))
+            };
+            let (active, expected) = copy_of(record.active.node);
+            for member in &record.members {
+                let (name, found) = copy_of(member.node);
+                let differs = expected
+                    .iter()
+                    .find(|(key, version)| found.get(*key) != Some(*version))
+                    .or_else(|| found.iter().find(|(key, _)| !expected.contains_key(*key)));
+                let description = self.describe();
+                assert!(
+                    differs.is_none(),
+                    "{description}: {vbid} of {name} differs from {active}: {differs:?}"
+                );
+            }
+        }
+    }
+
+    fn stored(&self, at: usize, vbid: Vbid) -> StoredCopy {
+        let mut all = StoredCopy::new();
+        let store = self.nodes[at].process().and_then(|process| process.registry.store());
+        let visit = &mut |record: Record<'_>| {
+            // A store keeps the prepares that were flushed apart from their outcomes.
+            if record.key.collection == CollectionId::PREPARES {
+                return ControlFlow::Continue(());
+            }
+            let version = StoredVersion {
+                seqno: record.seqno.0,
+                cas: record.cas.0,
+                rev_seqno: record.rev_seqno.0,
+                deleted: record.deleted,
+                value: record.value.to_vec(),
+            };
+            all.insert((record.key.collection.0, record.key.key.to_vec()), version);
+            ControlFlow::Continue(())
+        };
+        store.expect("a healed node").scan_keys(vbid, visit).expect("a sound disk");
+        all
+    }
+}
