@@ -11,7 +11,7 @@ use oribi_protocol::status::Status;
 use oribi_testkit::http::HttpClient;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::{
-    EtcdServer, PATIENCE, RawConnection, ServerOptions, ServerProcess, poll_until,
+    EtcdServer, PATIENCE, RawConnection, ServerOptions, ServerProcess, TcpProxy, poll_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -24,6 +24,8 @@ const LEASE_S: u64 = 4;
 
 pub(crate) struct Cluster {
     etcd: EtcdServer,
+    /// What the nodes reach etcd through, if a test cuts it.
+    pub(crate) etcd_link: Option<TcpProxy>,
     directory: TempDir,
     pub(crate) nodes: Vec<ServerProcess>,
 }
@@ -40,9 +42,21 @@ impl Cluster {
         let secret = secret.write(true).create_new(true).mode(0o600);
         let mut secret = secret.open(directory.path().join("secret")).unwrap();
         std::io::Write::write_all(&mut secret, &[b'x'; 40]).unwrap();
-        let mut cluster = Cluster { etcd, directory, nodes: Vec::new() };
+        let mut cluster = Cluster { etcd, etcd_link: None, directory, nodes: Vec::new() };
         names.iter().for_each(|name| cluster.add(name));
         Some(cluster)
+    }
+
+    /// A cluster without nodes, whose etcd can be cut off.
+    pub(crate) fn start_linked() -> Option<Cluster> {
+        let mut cluster = Cluster::start_with(&[])?;
+        cluster.etcd_link = Some(TcpProxy::start(cluster.etcd.port()).unwrap());
+        Some(cluster)
+    }
+
+    /// The data directory of a node.
+    pub(crate) fn data_dir(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name).join("data")
     }
 
     /// Starts another node of this name, and waits until it listens.
@@ -52,9 +66,12 @@ impl Cluster {
     }
 
     fn options(&self, name: &str) -> ServerOptions {
-        let place: PathBuf = self.directory.path().join(name).join("data");
-        ServerOptions::new(ORIBI, place)
-            .setting("cluster-etcd", self.etcd.url())
+        let etcd = match &self.etcd_link {
+            Some(link) => format!("http://127.0.0.1:{}", link.port()),
+            None => self.etcd.url(),
+        };
+        ServerOptions::new(ORIBI, self.data_dir(name))
+            .setting("cluster-etcd", etcd)
             .setting("cluster-lease-s", LEASE_S)
             .setting("cluster-failover-ms", 500)
             .setting("cluster-secret-file", self.directory.path().join("secret").display())
@@ -79,11 +96,6 @@ impl Cluster {
 
     /// Creates the bucket on the first node, once all form a cluster.
     pub(crate) fn create(&self, replicas: usize) {
-        self.create_with(replicas, &[]);
-    }
-
-    /// Creates the bucket with more fields of its form.
-    pub(crate) fn create_with(&self, replicas: usize, more: &[(&str, &str)]) {
         self.wait_for_nodes();
         let (vbuckets, replicas) = (VBUCKETS.to_string(), replicas.to_string());
         let form = [
@@ -92,7 +104,6 @@ impl Cluster {
             ("numVBuckets", &vbuckets),
             ("replicaNumber", &replicas),
         ];
-        let form = [&form[..], more].concat();
         let answer = self.http(0).post_form("/pools/default/buckets", &form).unwrap();
         assert_eq!(answer.status, 202, "{}", answer.text());
     }

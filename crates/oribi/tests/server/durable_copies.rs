@@ -186,8 +186,12 @@ fn a_write_without_its_replica_is_never_seen() {
 #[test]
 fn a_plain_write_waits_as_its_bucket_demands() {
     let Some(cluster) = Cluster::start() else { return };
-    cluster.create_with(1, &[("durabilityMinLevel", "majority")]);
+    cluster.create(1);
     cluster.wait_for_copies(1);
+    // A node that the write does not come to: the change is in force on all when it is answered.
+    let path = format!("/pools/default/buckets/{}", crate::copies::BUCKET);
+    let raised = cluster.http(2).post_form(&path, &[("durabilityMinLevel", "majority")]).unwrap();
+    assert_eq!(raised.status, 200, "{}", raised.text());
     let (key, vbid) = key_of(&cluster, 0, 1);
     let (mut writer, mut reader) = (connection(&cluster, 0), connection(&cluster, 0));
     write_first(&cluster, &mut writer, &key, vbid);

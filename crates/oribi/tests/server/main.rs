@@ -38,6 +38,8 @@ mod query_indexes;
 mod rebalance;
 mod salvage;
 mod service_manager;
+mod shared_settings;
+mod shared_users;
 mod slow_clients;
 mod statement_memory;
 mod stream_memory;

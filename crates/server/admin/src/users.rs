@@ -18,6 +18,7 @@ use oribi_system::clock::iso_8601;
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
+use super::cluster::refused;
 use super::message::{
     FormFields, HttpRejection, HttpReply, empty, error, field_error, json_reply, whole,
 };
@@ -383,6 +384,10 @@ fn reply_of(outcome: Result<(), UserChangeError>, name: &str, done: &str) -> Htt
         Err(UserChangeError::Unknown) => unknown(),
         Err(UserChangeError::Refused { field, message }) => field_error(field, &message),
         Err(failure @ UserChangeError::File(_)) => failed("change a user", &failure),
+        Err(failure @ UserChangeError::Cluster(_)) => {
+            tracing::warn!(user = name, error = %failure, "cannot change a user");
+            refused(StatusCode::SERVICE_UNAVAILABLE, &failure.to_string())
+        }
     }
 }
 

@@ -1,15 +1,17 @@
 //! Changes of users by a running server.
 //!
-//! Owns: which changes are possible, and their order: check, derive keys, write the file, put it in
-//! force. Invariants: a change that returns `Ok` is durable, and in force for every later login; a
-//! refused change leaves the file as it was; at least one user with the role `admin` remains, so
-//! that a request cannot lock everybody out. Callers: the admin HTTP and `--init`. Derivation takes
-//! a tenth of a second, so no event loop may call this.
+//! Owns: which changes are possible, and their order: check, derive keys, agree with the other
+//! nodes of a cluster, write the file, put it in force. Invariants: a change that returns `Ok` is
+//! durable, and in force for every later login; a refused change leaves the file as it was; at
+//! least one user with the role `admin` remains, so that a request cannot lock everybody out.
+//! Callers: the admin HTTP and `--init`. Derivation takes a tenth of a second, so no event loop may
+//! call this.
 
 use oribi_config::CollectionPath;
 use serde_json::Value;
 
 use super::role::{Access, Role};
+use super::user_change_error::UserChangeError;
 use super::user_file::{
     RestoredUsers, StoredUser, UserFile, UserFileError, check_display_name, check_name,
 };
@@ -33,27 +35,10 @@ pub struct UserChange {
     pub is_initial: bool,
 }
 
-/// Why a user was not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum UserChangeError {
-    /// There is no user of this name.
-    #[error("there is no such user")]
-    Unknown,
-    /// Part of the change is not possible.
-    #[error("{field}: {message}")]
-    Refused {
-        /// Name of the part, as in the form; `_` for the change as a whole.
-        field: &'static str,
-        message: String,
-    },
-    /// The file cannot be read or written.
-    #[error(transparent)]
-    File(#[from] UserFileError),
-}
-
 impl UserStore {
     /// The users as the file has them.
     pub fn stored(&self) -> Result<Vec<StoredUser>, UserFileError> {
+        self.refresh();
         match self.data_dir() {
             Some(data_dir) => Ok(UserFile::load(data_dir)?.users().cloned().collect()),
             None => Ok(Vec::new()),
@@ -73,7 +58,7 @@ impl UserStore {
         };
         self.edit(|file| {
             let present = file.get(&change.name).cloned();
-            let before = match (present, derived) {
+            let before = match (present, derived.clone()) {
                 (None, _) if !may_add => return Err(UserChangeError::Unknown),
                 (None, None) => {
                     return Err(refused("password", "a new user needs a password"));
@@ -103,6 +88,7 @@ impl UserStore {
 
     /// All users with their verifiers, as the users file has them.
     pub fn backup(&self) -> Result<Value, UserFileError> {
+        self.refresh();
         let file = match self.data_dir() {
             Some(data_dir) => UserFile::load(data_dir)?,
             None => UserFile::empty(),
@@ -116,7 +102,7 @@ impl UserStore {
         let users = UserFile::parse(text).map_err(|why| refused("backup", &why))?;
         let mut restored = RestoredUsers::default();
         self.edit(|file| {
-            restored = file.adopt(users, replaces);
+            restored = file.adopt(users.clone(), replaces);
             Ok(!restored.created.is_empty() || !restored.overwritten.is_empty())
         })?;
         Ok(restored)
@@ -132,20 +118,24 @@ impl UserStore {
 
     fn edit(
         &self,
-        change: impl FnOnce(&mut UserFile) -> Result<bool, UserChangeError>,
+        mut change: impl FnMut(&mut UserFile) -> Result<bool, UserChangeError>,
     ) -> Result<bool, UserChangeError> {
         let Some(data_dir) = self.data_dir() else {
             return Err(refused("_", "this server keeps no users"));
         };
-        let outcome = UserFile::try_edit(data_dir, |file| {
+        let mut checked = |file: &mut UserFile| {
             let was_empty = file.is_empty();
             let changed = change(file)?;
-            if !file.users().any(|user| user.roles.contains(&Role::Admin)) {
+            if !file.has_admin() {
                 let why = if was_empty { FIRST_USER } else { NO_ADMIN };
                 return Err(refused("roles", why));
             }
             Ok(changed)
-        });
+        };
+        let outcome = match self.shared() {
+            Some(shared) => self.edit_shared(shared, &mut checked),
+            None => UserFile::try_edit(data_dir, checked),
+        };
         self.reload_if_changed();
         outcome
     }
@@ -192,7 +182,7 @@ fn changed(before: StoredUser, change: &UserChange) -> Result<StoredUser, UserCh
     Ok(user)
 }
 
-fn refused(field: &'static str, message: &str) -> UserChangeError {
+pub(super) fn refused(field: &'static str, message: &str) -> UserChangeError {
     UserChangeError::Refused { field, message: message.to_owned() }
 }
 

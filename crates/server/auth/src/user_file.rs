@@ -3,11 +3,12 @@
 //! Owns: its format, the rules for user names and passwords, and the read-modify-write under a lock
 //! file, so that concurrent `oribi user` commands lose no change. Invariants: the file is replaced
 //! atomically, and only its owner can read it. A file that cannot be parsed is an error and is
-//! never overwritten. The file holds SCRAM verifiers, never passwords. Callers: `user_store`
-//! (reads), the `oribi user` command (edits). This module does not know whether a server is
-//! running.
+//! never overwritten. The file holds SCRAM verifiers, never passwords. In a cluster the file is
+//! this node's copy of the shared users, and names those that were changed here and are not shared
+//! yet (`user_sharing`). Callers: `user_store` (reads), the `oribi user` command (edits). This
+//! module does not know whether a server is running.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -91,6 +92,10 @@ pub struct RestoredUsers {
 pub struct UserFile {
     users: BTreeMap<String, StoredUser>,
     pub(super) unknown_user_key: Vec<u8>,
+    /// Uuid of the cluster whose users these are.
+    pub(super) cluster: Option<String>,
+    /// Names of users that were changed or removed here, and not in the cluster yet.
+    pub(super) changed_here: BTreeSet<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -100,6 +105,10 @@ struct Document {
     version: u32,
     /// Key for the salts of unknown users, so that these salts stay the same over restarts.
     unknown_user_key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    changed_here: BTreeSet<String>,
     users: Vec<DocumentUser>,
 }
 
@@ -241,7 +250,7 @@ impl UserFile {
 
     /// The file's content, with the verifiers of passwords: to be kept as safe as the file.
     pub(super) fn to_json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.to_text()).expect("the file is JSON")
+        serde_json::from_str(&self.to_shared_text()).expect("the text is JSON")
     }
 
     /// Adds the users of another file. One that is there stays, unless it is to be replaced.
@@ -251,7 +260,7 @@ impl UserFile {
         for (name, user) in other.users {
             let is_there = self.users.contains_key(&name);
             if !is_there || replaces {
-                self.users.insert(name.clone(), user);
+                self.put(user);
             }
             match (is_there, replaces) {
                 (false, _) => restored.created.push(name),
@@ -267,12 +276,23 @@ impl UserFile {
     /// Adds a user or replaces the one of the same name; true when the name is new.
     pub fn put(&mut self, user: StoredUser) -> bool {
         debug_assert!(check_name(&user.name).is_ok(), "a stored name was checked");
+        self.note_change(&user.name);
         self.users.insert(user.name.clone(), user).is_none()
     }
 
     /// Removes a user; false when there is none of that name.
     pub fn remove(&mut self, name: &str) -> bool {
-        self.users.remove(name).is_some()
+        let is_removed = self.users.remove(name).is_some();
+        if is_removed {
+            self.note_change(name);
+        }
+        is_removed
+    }
+
+    fn note_change(&mut self, name: &str) {
+        if self.cluster.is_some() {
+            self.changed_here.insert(name.to_owned());
+        }
     }
 
     /// The user of this name.
@@ -291,7 +311,12 @@ impl UserFile {
     }
 
     pub(super) fn empty() -> UserFile {
-        UserFile { users: BTreeMap::new(), unknown_user_key: random_bytes::<32>().to_vec() }
+        UserFile {
+            users: BTreeMap::new(),
+            unknown_user_key: random_bytes::<32>().to_vec(),
+            cluster: None,
+            changed_here: BTreeSet::new(),
+        }
     }
 
     pub(super) fn parse(text: &str) -> Result<UserFile, String> {
@@ -310,10 +335,25 @@ impl UserFile {
                 return Err(format!("user {:?} is there twice", entry.name));
             }
         }
-        Ok(UserFile { users, unknown_user_key })
+        let (cluster, changed_here) = (document.cluster, document.changed_here);
+        Ok(UserFile { users, unknown_user_key, cluster, changed_here })
     }
 
-    fn to_text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
+        let mut text = serde_json::to_string_pretty(&self.to_document())
+            .expect("strings and numbers always have a JSON form");
+        text.push('\n');
+        text
+    }
+
+    /// The users as nodes share them: without the marks of one node, and without spaces.
+    pub(super) fn to_shared_text(&self) -> String {
+        let own = self.to_document();
+        let shared = Document { cluster: None, changed_here: BTreeSet::new(), ..own };
+        serde_json::to_string(&shared).expect("strings and numbers always have a JSON form")
+    }
+
+    fn to_document(&self) -> Document {
         let users = self.users.values().map(|user| DocumentUser {
             name: user.name.clone(),
             display_name: user.display_name.clone(),
@@ -332,13 +372,12 @@ impl UserFile {
             format: FORMAT.to_owned(),
             version: VERSION,
             unknown_user_key: BASE64.encode(&self.unknown_user_key),
+            cluster: self.cluster.clone(),
+            changed_here: self.changed_here.clone(),
             users: users.collect(),
         };
         debug_assert_eq!(document.users.len(), self.users.len(), "each user is written");
-        let mut text = serde_json::to_string_pretty(&document)
-            .expect("strings and numbers always have a JSON form");
-        text.push('\n');
-        text
+        document
     }
 }
 

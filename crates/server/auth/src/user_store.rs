@@ -29,6 +29,7 @@ use subtle::ConstantTimeEq;
 
 use super::privilege::{Privilege, PrivilegeSet};
 use super::role::{Access, Identity, Role, RoleScope};
+use super::shared_users::SharedUsers;
 use super::user_file::{NODE_NAME, UserFile, UserFileError};
 use super::verifier::{ITERATIONS, SALT_BYTES, ScramHash, Verifier};
 
@@ -70,6 +71,8 @@ pub struct UserStore {
     loaded_stamp: Mutex<Option<FileStamp>>,
     /// How often the table was replaced.
     generation: AtomicU64,
+    /// The other nodes' users, in a cluster whose nodes share them.
+    shared: OnceLock<Arc<dyn SharedUsers>>,
     /// Key of the password cache; it makes the cache useless outside this process.
     cache_key: [u8; 32],
     failures: AtomicU64,
@@ -201,6 +204,22 @@ impl UserStore {
         self.table.load().users.get(name).map(|user| user.identity())
     }
 
+    /// Ends development mode without users, so that every login fails until a cluster's users are
+    /// here. Called before the server serves.
+    pub fn await_cluster(&self) {
+        self.table.store(Arc::new(UserTable::of_file(&UserFile::empty())));
+        assert!(!self.is_development(), "the public password is not accepted");
+    }
+
+    /// Makes every change one of all nodes of a cluster. Called once, while the server starts.
+    pub fn share(&self, shared: Arc<dyn SharedUsers>) {
+        assert!(self.shared.set(shared).is_ok(), "a server is in one cluster");
+    }
+
+    pub(super) fn shared(&self) -> Option<&dyn SharedUsers> {
+        self.shared.get().map(|shared| &**shared)
+    }
+
     /// The directory with the users; `None` where they are in memory only.
     pub(super) fn data_dir(&self) -> Option<&Path> {
         self.data_dir.as_deref()
@@ -241,6 +260,9 @@ impl UserStore {
                 assert!(table.anonymous.is_none(), "a users file admits no guest");
                 self.table.store(Arc::new(table));
                 self.generation.fetch_add(1, Ordering::Release);
+                if let Some(shared) = self.shared() {
+                    shared.note_reload();
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot reload the users file; the users loaded before stay")
@@ -317,6 +339,7 @@ impl UserStore {
             loaded_stamp: Mutex::new(stamp),
             cache_key: random_bytes(),
             generation: AtomicU64::new(0),
+            shared: OnceLock::new(),
             failures: AtomicU64::new(0),
             failure_log: Mutex::default(),
         }

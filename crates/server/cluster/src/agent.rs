@@ -38,9 +38,11 @@ use crate::records::{
 use crate::renewal::{RENEWALS, RenewalTarget};
 use crate::secret::SecretProof;
 use crate::settings::ClusterSettings;
+use crate::settings_report::SettingsReport;
 use crate::signals::{LeaveStage, NodesCell, Signals};
 use crate::takeovers::Takeovers;
 use crate::topology::{Placement, Topology};
+use crate::users_record::UsersRecord;
 
 /// Longest time between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_secs(2);
@@ -66,6 +68,10 @@ pub(crate) struct Agent {
     /// What the cluster gets when it has no identity: this node's, or the last known one.
     identity: ClusterIdentity,
     publish: PublishTopology,
+    /// The users that the nodes share.
+    pub(crate) users: Option<Arc<UsersRecord>>,
+    /// The settings of buckets as this node has them.
+    pub(crate) settings_in_force: SettingsReport,
     pub(crate) wake: Arc<Notify>,
     stage: watch::Sender<LeaveStage>,
     renewals: watch::Sender<Option<RenewalTarget>>,
@@ -102,9 +108,13 @@ pub(crate) struct ClusterView {
     pub(crate) map_revision: i64,
     pub(crate) buckets: BTreeMap<String, AgreementRecord>,
     pub(crate) manifests: HashMap<String, AgreementRecord>,
+    /// The settings that nodes have in force, by their names.
+    pub(crate) settings_reports: BTreeMap<String, SettingsReport>,
     pub(crate) deleted: HashMap<String, AgreementRecord>,
     /// Holder of each vbucket.
     pub(crate) held: HashMap<VbucketPlace, Holder>,
+    /// Revision of the users' record; 0 when there is none.
+    pub(crate) users_revision: i64,
     pub(crate) roster: Roster,
     /// 0 when there is none.
     pub(crate) roster_revision: i64,
@@ -145,6 +155,8 @@ impl ClusterView {
             } else if key == keys.roster() {
                 view.roster_revision = entry.mod_revision;
                 view.roster = readable(&key, Roster::decode(&entry.value)).unwrap_or_default();
+            } else if key == keys.users() {
+                view.users_revision = entry.mod_revision;
             } else if key == keys.failover() {
                 let request = readable(&key, FailoverRequest::decode(&entry.value));
                 view.failover = request.map(|request| (request, entry.mod_revision));
@@ -160,6 +172,10 @@ impl ClusterView {
                 }
             } else if let Some(name) = key.strip_prefix(&keys.buckets()) {
                 view.buckets.insert(name.to_owned(), entry);
+            } else if let Some(name) = key.strip_prefix(&keys.settings_reports()) {
+                if let Some(report) = understood(&entry) {
+                    view.settings_reports.insert(name.to_owned(), report);
+                }
             } else if let Some(name) = key.strip_prefix(&keys.manifests()) {
                 view.manifests.insert(name.to_owned(), entry);
             } else if let Some(uuid) = key.strip_prefix(&keys.all_deleted()) {
@@ -216,6 +232,8 @@ impl Agent {
             buckets: host.buckets,
             identity: host.identity,
             publish: host.publish,
+            users: None,
+            settings_in_force: SettingsReport::default(),
             wake: signals.wake,
             stage: signals.stage,
             renewals: signals.renewals,
@@ -356,7 +374,12 @@ impl Agent {
             return Ok(revision);
         }
         let is_member = self.register(&view).await?;
+        self.follow_users(&view).await?;
         self.follow_buckets(&view).await?;
+        if is_member && !self.report_settings(&view).await? {
+            // They have changed since: nothing is taken over with older ones.
+            return Ok(revision);
+        }
         self.lead(&view).await?;
         self.publish(&view);
         self.own(&view, is_member).await?;
@@ -399,6 +422,9 @@ impl Agent {
             );
         }
         self.is_foreign = !fits;
+        if let Some(users) = self.users.as_ref().filter(|_| !fits) {
+            users.set_admitted(false);
+        }
         Ok(fits)
     }
 

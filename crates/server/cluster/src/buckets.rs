@@ -60,6 +60,19 @@ pub trait ClusterBuckets: Send + Sync {
     /// Settings that this version cannot read, a taken name, or an error of the store.
     fn open(&self, name: &str, settings: &[u8]) -> Result<(), BucketFailure>;
 
+    /// Puts settings on which the cluster has agreed in force; true when some are new. Does not
+    /// block.
+    ///
+    /// # Errors
+    /// Settings that this version, or the bucket here, cannot have; nothing changes then.
+    fn apply_settings(&self, name: &str, settings: &[u8]) -> Result<bool, BucketFailure>;
+
+    /// Stores such settings for the next start. Blocks.
+    ///
+    /// # Errors
+    /// An I/O error.
+    fn store_settings(&self, name: &str, settings: &[u8]) -> Result<(), BucketFailure>;
+
     /// Closes the shared bucket of this uuid and removes its settings; its documents remain. `Ok`
     /// when it is closed already. Blocks until its threads have ended.
     ///

@@ -1,7 +1,8 @@
 //! Synchronizes buckets and collections between the nodes.
 //!
 //! Owns: that this node's shared buckets follow etcd. The node announces a bucket created here,
-//! opens a bucket that another node created, and closes a deleted one. Invariants:
+//! opens a bucket that another node created, puts its settings in force, and closes a deleted one.
+//! Invariants:
 //! - where a bucket here and one in etcd have the same name and differ, etcd's counts;
 //! - a node closes a bucket only if etcd says that it was deleted, so nodes announce their buckets
 //!   again to an etcd that has lost everything;
@@ -83,6 +84,9 @@ impl Agent {
         if let Some(manifest) = view.manifests.get(handle.name()) {
             install(&**handle, manifest);
         }
+        if let Some(settings) = view.buckets.get(handle.name()) {
+            self.follow_settings(settings, &**handle);
+        }
     }
 
     async fn announce(&self, handle: &dyn SharedBucket) -> Result<(), AgreementError> {
@@ -138,8 +142,8 @@ impl Agent {
         });
     }
 
-    /// Opens or closes a bucket in the background.
-    fn change(&mut self, name: &str, change: impl FnOnce() + Send + 'static) {
+    /// Opens, closes or changes a bucket in the background.
+    pub(crate) fn change(&mut self, name: &str, change: impl FnOnce() + Send + 'static) {
         let wake = Arc::clone(&self.wake);
         let task = tokio::task::spawn_blocking(move || {
             change();

@@ -1,13 +1,14 @@
 //! A node's part in its cluster.
 //!
-//! Owns: the parts that the server hands over when the node joins: its buckets, the identity for a
-//! new cluster, and the callback that shows the topology to clients.
+//! Owns: the parts that the server hands over when the node joins: its buckets and users, the
+//! identity for a new cluster, and the callback that shows the topology to clients.
 
 use std::sync::Arc;
 
 use crate::buckets::ClusterBuckets;
 use crate::identity::ClusterIdentity;
 use crate::topology::Topology;
+use crate::users_record::ClusterUsers;
 
 /// Publishes the identity and the topology that the cluster has agreed on. Called after every look
 /// at the agreement, also when nothing has changed.
@@ -19,4 +20,6 @@ pub struct ClusterHost {
     /// The identity that a new cluster gets.
     pub identity: ClusterIdentity,
     pub publish: PublishTopology,
+    /// The users, which nodes with a secret share.
+    pub users: Option<Arc<dyn ClusterUsers>>,
 }

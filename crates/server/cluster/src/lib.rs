@@ -6,7 +6,8 @@
 //! - `agent`, one thread: a session begins and ends with a lease; in between a tick reads the
 //!   records and acts on them. Its steps: `following` (buckets and collections), `leading` (the
 //!   map), `deletions` (data of deleted buckets), `ownership` (takeover and hand-over), `takeovers`
-//!   (takeovers that wait for a store), `copy_agent` (copies of vbuckets);
+//!   (takeovers that wait for a store), `copy_agent` (copies of vbuckets), [`users`],
+//!   [`bucket_settings`];
 //! - [`NodeLease`]: until when this node may serve; `renewal`, its thread;
 //! - `assignment`: which node gets what, a pure function;
 //! - [`rebalance`]: copies move until every node has its share;
@@ -35,6 +36,7 @@
 mod agent;
 pub mod agreement;
 mod assignment;
+pub mod bucket_settings;
 pub mod buckets;
 pub mod copies;
 mod copy_agent;
@@ -44,6 +46,7 @@ mod host;
 pub mod identity;
 mod leading;
 mod lease;
+mod limits;
 mod member;
 pub mod nodes;
 mod ownership;
@@ -52,6 +55,7 @@ mod records;
 mod renewal;
 pub mod secret;
 mod settings;
+mod settings_report;
 mod signals;
 pub mod status;
 mod takeovers;
@@ -60,6 +64,8 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 pub mod topology;
+pub mod users;
+mod users_record;
 
 pub use host::{ClusterHost, PublishTopology};
 pub use lease::NodeLease;

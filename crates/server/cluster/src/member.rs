@@ -1,9 +1,10 @@
 //! This node's membership in a cluster: start, stop, and changes for all nodes.
 //!
 //! Owns: the threads of the agent and of the renewal, and the changes that the server makes in the
-//! agreement: collections, the cluster's name, and the deletion of a bucket. Those block, so they
-//! run on threads of the admin HTTP, never in an event loop. Invariant: a deleted bucket's data is
-//! removed when no node holds a vbucket of it, at the latest after twice the lease.
+//! agreement: collections, the cluster's name, the deletion of a bucket, and users
+//! ([`crate::users`]). Those block, so they run on threads of the admin HTTP, never in an event
+//! loop. Invariant: a deleted bucket's data is removed when no node holds a vbucket of it, at the
+//! latest after twice the lease.
 
 use std::io;
 use std::sync::Arc;
@@ -26,18 +27,14 @@ use crate::following::install;
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
 use crate::lease::NodeLease;
+use crate::limits::{CHANGE_LIMIT, CHANGE_TRIES, REFRESH_LIMIT};
 use crate::nodes::NodesStatus;
 use crate::records::{BucketRemains, RecordKeys};
 use crate::renewal::{Renewal, RenewalTarget};
 use crate::settings::ClusterSettings;
 use crate::signals::{LeaveStage, NodesCell, Signals};
+use crate::users_record::UsersRecord;
 
-/// Longest time that a change waits for etcd.
-pub(crate) const CHANGE_LIMIT: Duration = Duration::from_secs(5);
-/// Longest wait for the agreement of a request that can do without.
-const REFRESH_LIMIT: Duration = Duration::from_secs(1);
-/// Attempts at changing a manifest while other nodes change it concurrently.
-const CHANGE_TRIES: usize = 16;
 /// Longest time that a stopping node takes for the hand-over.
 const LEAVE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -47,7 +44,7 @@ const LET_GO_LEASES: u32 = 2;
 /// Leases that a failover may take: the failed node's has to end.
 const FAILOVER_LEASES: u64 = 3;
 /// Longest time between two looks at who holds a deleted bucket.
-const LOOK_PAUSE: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// Maximum number of threads that wait for stores at the same time: a few for each bucket whose
 /// store is unreachable.
@@ -65,12 +62,13 @@ pub struct ClusterMember {
     pub(crate) lease: Arc<NodeLease>,
     buckets: Arc<dyn ClusterBuckets>,
     name: String,
-    lease_s: u64,
+    pub(crate) lease_s: u64,
     has_links: bool,
     pub(crate) runtime: Handle,
     wake: Arc<Notify>,
     stage: watch::Sender<LeaveStage>,
     nodes: NodesCell,
+    pub(crate) users: Option<Arc<UsersRecord>>,
     thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -142,6 +140,9 @@ impl ClusterMember {
         let (renewals, targets) = watch::channel(None);
         let nodes = NodesCell::default();
         start_renewal(&agreement, &lease, &wake, targets)?;
+        let users = host.users.clone().filter(|_| settings.secret.is_some());
+        let users = users
+            .map(|users| Arc::new(UsersRecord::new(Arc::clone(&agreement), keys.clone(), users)));
         let member = Arc::new(ClusterMember {
             agreement: Arc::clone(&agreement),
             keys: keys.clone(),
@@ -154,10 +155,12 @@ impl ClusterMember {
             wake: Arc::clone(&wake),
             stage: stage.clone(),
             nodes: Arc::clone(&nodes),
+            users: users.clone(),
             thread: parking_lot::Mutex::default(),
         });
         let signals = Signals { wake, stage, renewals, nodes };
-        let agent = Agent::new(settings, (agreement, keys), lease, host, signals);
+        let mut agent = Agent::new(settings, (agreement, keys), lease, host, signals);
+        agent.users = users;
         let thread = oribi_supervisor::spawn("oribi-cluster", move || {
             runtime.block_on(agent.run());
             // Do not wait for threads that are still blocked on a store.

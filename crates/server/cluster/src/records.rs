@@ -12,8 +12,10 @@
 //! | `c/leader` | name and lease of the node that makes the map | as long as its lease |
 //! | `c/map` | a [`MapRecord`] | always |
 //! | `c/buckets/NAME` | the bucket's settings, as in `bucket.json` | as long as the bucket |
+//! | `c/settings/NAME` | the settings of buckets that a node has in force | as long as the node's lease |
 //! | `c/manifests/NAME` | its collections, as stored | as long as the bucket |
 //! | `c/deleted/UUID` | [`BucketRemains`] of a deleted bucket; nothing when they are gone | always |
+//! | `c/users` | users and roles with their verifiers, as `oribi-auth` writes them | always |
 //! | `c/roster` | numbers of nodes and their disks, see `copies::roster` | always |
 //! | `c/failover` | a request to fail a node over | until it is done |
 //! | `c/rebalance` | the last rebalance, see `rebalance` | always |
@@ -83,6 +85,14 @@ impl RecordKeys {
         format!("{}{name}", self.buckets())
     }
 
+    pub(crate) fn settings_reports(&self) -> String {
+        format!("{}c/settings/", self.0)
+    }
+
+    pub(crate) fn settings_report(&self, node: &str) -> String {
+        format!("{}{node}", self.settings_reports())
+    }
+
     pub(crate) fn manifests(&self) -> String {
         format!("{}c/manifests/", self.0)
     }
@@ -97,6 +107,10 @@ impl RecordKeys {
 
     pub(crate) fn deleted(&self, uuid: &str) -> String {
         format!("{}{uuid}", self.all_deleted())
+    }
+
+    pub(crate) fn users(&self) -> String {
+        format!("{}c/users", self.0)
     }
 
     pub(crate) fn roster(&self) -> String {

@@ -82,6 +82,11 @@ impl ClusterSecret {
         ClusterSecret(vec![b's'; SECRET_BYTES_MIN])
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_another_cluster() -> ClusterSecret {
+        ClusterSecret(vec![b'o'; SECRET_BYTES_MIN])
+    }
+
     /// A proof with a fresh salt.
     pub(crate) fn prove(&self) -> SecretProof {
         let salt = hex(&oribi_system::random::random_bytes::<16>());

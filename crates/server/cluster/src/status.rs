@@ -13,8 +13,10 @@ use serde::Serialize;
 
 use crate::agent::{Agent, ClusterView, understood};
 use crate::agreement::AgreementError;
+use crate::bucket_settings::{SettingsTrouble, settings_troubles};
 use crate::leading::BucketOutline;
-use crate::member::{CHANGE_LIMIT, ClusterMember};
+use crate::limits::CHANGE_LIMIT;
+use crate::member::ClusterMember;
 use crate::nodes::{
     NodeMembership, NodePlace, NodeState, NodeStatus, NodesStatus, RebalanceStatus,
 };
@@ -29,6 +31,8 @@ pub struct ClusterStatus {
     #[serde(flatten)]
     pub nodes: NodesStatus,
     pub buckets: Vec<BucketCopiesStatus>,
+    /// Settings of buckets that nodes do not have in force.
+    pub settings: Vec<SettingsTrouble>,
     /// The node that is being failed over.
     pub failover: Option<String>,
 }
@@ -71,6 +75,7 @@ impl ClusterStatus {
             leader,
             nodes: nodes_status(view),
             buckets: view.buckets.keys().filter_map(|name| bucket_status(view, name)).collect(),
+            settings: settings_troubles(view),
             failover: view.running_failover().map(|request| request.node.clone()),
         }
     }

@@ -1,11 +1,13 @@
 //! Several nodes in one process over one store in memory, agreeing through a real etcd or one in
 //! memory.
 
+mod bucket_settings;
 mod ownership;
 mod rebalance;
 pub(crate) mod registry;
 mod session;
 mod shared_buckets;
+mod users;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,10 +27,12 @@ use crate::agreement::{AgreementRecord, Etcd, RecordChange, Sessions};
 use crate::buckets::{ClusterBuckets, SharedBucket};
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
-use crate::member::{CHANGE_LIMIT, ClusterMember};
+use crate::limits::CHANGE_LIMIT;
+use crate::member::ClusterMember;
 use crate::secret::ClusterSecret;
 use crate::settings::ClusterSettings;
 use crate::topology::{Topology, TopologyNode};
+use crate::users::ClusterUsers;
 use registry::{MemoryBucket, MemoryBuckets};
 
 const VBUCKETS: u16 = 16;
@@ -99,7 +103,16 @@ impl Node {
     fn start_with_secret(
         agreement: Arc<dyn Sessions>,
         (name, secret): (&str, Option<ClusterSecret>),
+        bucket: (BucketConfig, Arc<SharedMemoryStore>),
+    ) -> Node {
+        Node::start_with_users(agreement, (name, secret), bucket, None)
+    }
+
+    fn start_with_users(
+        agreement: Arc<dyn Sessions>,
+        (name, secret): (&str, Option<ClusterSecret>),
         (bucket, store): (BucketConfig, Arc<SharedMemoryStore>),
+        users: Option<Arc<dyn ClusterUsers>>,
     ) -> Node {
         let buckets = Arc::new(MemoryBuckets::default());
         buckets.open_over(bucket, store);
@@ -132,6 +145,7 @@ impl Node {
                 let identity = identity.clone();
                 *shown.lock() = PublishedState { identity, topology: Some(topology) };
             }),
+            users,
         };
         let cluster = ClusterMember::start_with(agreement, settings, host).unwrap();
         Node { buckets, published, cluster }

@@ -185,8 +185,8 @@ pub fn reload(
         }
     }
     let change = change_of(&reloaded.applied, &next.settings);
-    let handles: Vec<_> =
-        in_force.settings.buckets.iter().filter_map(|name| buckets.get(name)).collect();
+    let named = in_force.settings.buckets.iter().filter_map(|name| buckets.get(name));
+    let (shared, handles): (Vec<_>, Vec<_>) = named.partition(|handle| handle.is_shared());
     if let Some(policy) = change.eviction {
         for handle in &handles {
             if !policy.fits(handle.storage().of_engine()) {
@@ -197,6 +197,12 @@ pub fn reload(
         }
     }
     if change != BucketChange::default() {
+        for handle in &shared {
+            tracing::warn!(
+                bucket = handle.name(),
+                "the settings of a bucket of a cluster change over HTTP only, for all nodes"
+            );
+        }
         for handle in &handles {
             buckets.update(handle.name(), change)?;
         }

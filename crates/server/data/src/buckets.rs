@@ -58,7 +58,7 @@ use file::{BUCKET_FILE, BucketFile, MIB};
 pub(crate) use handle::CLEAN_SHUTDOWN_FILE;
 use uuid::{is_uuid, new_uuid, random_u64};
 
-pub use change::BucketChange;
+pub use change::{BucketChange, changed_settings};
 pub use clustered::ClusteredBuckets;
 pub use copies::BucketCopies;
 use copies::{CopyNumbers, LinksCell};

@@ -34,6 +34,7 @@ mod dispatch;
 mod init;
 mod limits;
 mod runtime;
+mod shared_users;
 #[cfg(test)]
 mod simulation;
 

@@ -48,6 +48,7 @@ use crate::runtime::mailbox::WorkerMessage;
 use crate::runtime::progress::Progress;
 use crate::runtime::worker::Worker;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
+use crate::shared_users::{AgreedUsers, NodeUsers};
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -168,7 +169,7 @@ impl Server {
         if let Some(bucket) = &settings.memcached_bucket {
             users.admit_anonymous_to(bucket);
         }
-        settings.check_exposure(users.is_development())?;
+        check_users(settings, &users)?;
         let tls = open_tls(settings)?;
         let sockets = Sockets::bind(settings, start_admin)?;
         let addresses = sockets.addresses(settings)?;
@@ -383,6 +384,21 @@ fn open_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, StartError> {
     Ok(Some(Arc::new(Tls::open(options, rules)?)))
 }
 
+/// Rejects settings that would expose development mode. A node whose cluster has the users waits
+/// for them, and admits no client until then.
+fn check_users(settings: &Settings, users: &UserStore) -> Result<(), SettingsError> {
+    let exposed = settings.check_exposure(users.is_development());
+    if exposed.is_err() && settings.is_clustered() && settings.cluster_secret_file.is_some() {
+        tracing::warn!(
+            "no user is known here: every login fails until the users of the cluster are here. In a \
+             new cluster, create one with `oribi user create` and --data-dir"
+        );
+        users.await_cluster();
+        return Ok(());
+    }
+    exposed
+}
+
 /// Makes the server join its cluster, if one is configured.
 fn join_cluster(
     settings: &Settings,
@@ -432,8 +448,14 @@ fn join_cluster(
             config.set_identity(identity.clone());
             config.set_topology(topology);
         }),
+        users: Some(Arc::new(NodeUsers(Arc::clone(&context.access.users)))),
     };
-    Ok(Some(ClusterMember::start(cluster, host)?))
+    let member = ClusterMember::start(cluster, host)?;
+    if member.has_links() {
+        let agreed = AgreedUsers(Arc::downgrade(&member));
+        context.access.users.share(Arc::new(agreed));
+    }
+    Ok(Some(member))
 }
 
 /// The ports announced to clients.

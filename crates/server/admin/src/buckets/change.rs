@@ -16,11 +16,12 @@ use super::{
     max_ttl_s, memory_tier, quota_mib,
 };
 use crate::blocking::{blocking, failed};
+use crate::cluster::refused;
 use crate::message::{
     FormFields, HttpRejection, HttpReply, bucket_not_found, empty, field_error, whole,
 };
 use crate::state::AdminState;
-use oribi_server::buckets::{BucketChange, BucketError, BucketHandle, DurabilityMin};
+use oribi_server::buckets::{BucketChange, BucketError, BucketHandle};
 
 /// Changes the settings that can change. A form with any other change is refused as a whole.
 pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &FormFields) -> HttpReply {
@@ -31,30 +32,22 @@ pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &FormField
         Ok(change) => change,
         Err(reply) => return *reply,
     };
-    let (server, bucket) = (Arc::clone(&state.server), name.to_owned());
-    match blocking(move || server.buckets.update(&bucket, change)).await {
+    let server = Arc::clone(&state.server);
+    let changed =
+        blocking(move || server.cluster.change_bucket(&server.buckets, &handle, change)).await;
+    match changed {
         Ok(Ok(())) => {
             tracing::info!(bucket = name, ?change, "changed a bucket");
             empty(StatusCode::OK)
         }
         Ok(Err(BucketError::Unknown(_))) => bucket_not_found(),
+        Ok(Err(failure @ BucketError::Cluster { .. })) => {
+            tracing::warn!(bucket = name, error = %failure, "cannot change a bucket everywhere");
+            refused(StatusCode::SERVICE_UNAVAILABLE, &failure.to_string())
+        }
         Ok(Err(failure)) => failed("change a bucket", &failure),
         Err(reply) => *reply,
     }
-}
-
-/// The minimum durability in a form. That of a bucket of a cluster stays: another node would not
-/// raise its writes.
-fn changed_durability_min(
-    handle: &BucketHandle,
-    form: &FormFields,
-) -> Result<Option<DurabilityMin>, HttpRejection> {
-    let asked = durability_min(form, handle.is_in_memory())?;
-    if handle.is_shared() && asked.is_some_and(|level| level != handle.durability_min()) {
-        let message = "The minimum durability of a bucket of a cluster is given when it is created";
-        return Err(field_error("durabilityMinLevel", message).into());
-    }
-    Ok(asked)
 }
 
 fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, HttpRejection> {
@@ -87,7 +80,7 @@ fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, Htt
         flush_enabled: form.flag("flushEnabled")?,
         compression: compression_mode(form)?,
         memory_tier: memory_tier(form)?,
-        durability_min: changed_durability_min(handle, form)?,
+        durability_min: durability_min(form, handle.is_in_memory())?,
         max_ttl_s: max_ttl_s(form)?,
     })
 }
@@ -113,7 +106,7 @@ pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> HttpReply {
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
     };
-    let refused = |status, message: &str| {
+    let rejected = |status, message: &str| {
         whole(status, "application/json", json!({ "_": message }).to_string())
     };
     let server = Arc::clone(&state.server);
@@ -123,13 +116,13 @@ pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> HttpReply {
             empty(StatusCode::OK)
         }
         Ok(Err(FlushAllError::NotAllHere)) => {
-            refused(StatusCode::BAD_REQUEST, "A part of the bucket belongs to other nodes")
+            rejected(StatusCode::BAD_REQUEST, "A part of the bucket belongs to other nodes")
         }
         Ok(Err(FlushAllError::Disabled)) => {
-            refused(StatusCode::BAD_REQUEST, "Flush is disabled for the bucket")
+            rejected(StatusCode::BAD_REQUEST, "Flush is disabled for the bucket")
         }
         Ok(Err(FlushAllError::WarmingUp)) => {
-            refused(StatusCode::SERVICE_UNAVAILABLE, "The bucket is warming up")
+            rejected(StatusCode::SERVICE_UNAVAILABLE, "The bucket is warming up")
         }
         Ok(Err(failure)) => failed("empty a bucket", &failure),
         Err(reply) => *reply,

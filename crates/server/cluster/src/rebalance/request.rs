@@ -9,7 +9,8 @@ use crate::agent::ClusterView;
 use crate::agreement::{AgreementError, RecordChange, RecordComparison};
 use crate::copies::moves::{RebalanceRecord, RebalanceState};
 use crate::identity::ClusterIdentity;
-use crate::member::{CHANGE_LIMIT, ClusterMember};
+use crate::limits::CHANGE_LIMIT;
+use crate::member::ClusterMember;
 use crate::status::shown_nodes;
 
 /// Attempts while the leader changes the record concurrently.

@@ -15,6 +15,10 @@ use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
 #[derive(Default)]
 pub(crate) struct MemoryBuckets {
     open: Mutex<Vec<Arc<MemoryBucket>>>,
+    /// The settings that were put in force last.
+    settings: Mutex<Vec<u8>>,
+    /// A word that settings here cannot have.
+    pub(crate) impossible: Mutex<Option<&'static str>>,
 }
 
 pub(crate) struct MemoryBucket {
@@ -30,6 +34,10 @@ impl MemoryBuckets {
         let threads = Mutex::new(Some(BucketThreads::start(Arc::clone(&bucket)).unwrap()));
         let is_deleted = AtomicBool::new(false);
         self.open.lock().push(Arc::new(MemoryBucket { bucket, threads, is_deleted }));
+    }
+
+    pub(crate) fn settings(&self) -> String {
+        String::from_utf8(self.settings.lock().clone()).unwrap()
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<MemoryBucket>> {
@@ -69,6 +77,21 @@ impl ClusterBuckets for MemoryBuckets {
 
     fn open(&self, name: &str, _settings: &[u8]) -> Result<(), BucketFailure> {
         Err(format!("no test opens {name} on another node").into())
+    }
+
+    fn apply_settings(&self, name: &str, settings: &[u8]) -> Result<bool, BucketFailure> {
+        assert!(self.is_open(name), "only an open bucket has settings");
+        let text = String::from_utf8(settings.to_vec())?;
+        if self.impossible.lock().is_some_and(|word| text.contains(word)) {
+            return Err("no node of this test can have that".into());
+        }
+        let before = std::mem::replace(&mut *self.settings.lock(), settings.to_vec());
+        Ok(before != settings)
+    }
+
+    fn store_settings(&self, name: &str, _settings: &[u8]) -> Result<(), BucketFailure> {
+        assert!(self.is_open(name), "only an open bucket has settings");
+        Ok(())
     }
 
     fn close(&self, uuid: &str) -> Result<(), BucketFailure> {

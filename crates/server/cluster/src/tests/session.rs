@@ -15,7 +15,7 @@ use super::{Node, bucket_config, wait_for_shares};
 use crate::agreement::memory::MemoryAgreement;
 use crate::agreement::{Agreement, Etcd, RecordChange};
 use crate::identity::ClusterIdentity;
-use crate::member::CHANGE_LIMIT;
+use crate::limits::CHANGE_LIMIT;
 use crate::secret::ClusterSecret;
 
 #[test]

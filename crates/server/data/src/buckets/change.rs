@@ -1,15 +1,18 @@
 //! Changes to the settings of an open bucket.
 //!
 //! Owns: which settings change, and the order of file and memory. Invariant: a change is made as a
-//! whole or not at all, and is in `bucket.json` before it is in force. Callers: the admin HTTP and
-//! the reload of the configuration.
+//! whole or not at all, and is in `bucket.json` before it is in force; that of a bucket which the
+//! nodes of a cluster share is in their agreement before. Callers: the admin HTTP, the reload of
+//! the configuration, and the cluster's agent.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use oribi_config::{compression, eviction, memory_tier};
 use oribi_engine::EvictionPolicy;
 use oribi_engine::MemoryTier;
 use oribi_engine::compression::CompressionMode;
+use oribi_system::data_file::DataFileError;
 
 use super::error::io_error;
 use super::file::{BucketFile, MIB};
@@ -45,16 +48,7 @@ impl Buckets {
     pub fn update(&self, name: &str, change: BucketChange) -> Result<(), BucketError> {
         let _one_at_a_time = self.changes.lock();
         let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
-        let storage = handle.storage().of_engine();
-        if let Some(policy) = change.eviction.filter(|policy| !policy.fits(storage)) {
-            let (name, policy) = (name.to_owned(), eviction::setting_name(policy));
-            return Err(BucketError::Eviction { name, policy });
-        }
-        let is_impossible = |level: &DurabilityMin| !level.is_possible(handle.is_in_memory());
-        if let Some(level) = change.durability_min.filter(is_impossible) {
-            let (name, level) = (name.to_owned(), level.name());
-            return Err(BucketError::Durability { name, level });
-        }
+        check_fits(&handle, &change)?;
         if let Some(directory) = &handle.directory {
             let path = BucketFile::path(directory);
             let json = std::fs::read(&path).map_err(|e| io_error("read", &path, e))?;
@@ -67,7 +61,88 @@ impl Buckets {
     }
 }
 
+impl Buckets {
+    /// Puts settings in force on which the nodes of a cluster have agreed, and which
+    /// [`Buckets::store_settings`] stores; true when some are new. Does not block.
+    ///
+    /// # Errors
+    /// An unknown name, and settings that this version, or the bucket here, cannot have; nothing
+    /// changes then.
+    pub(crate) fn apply_settings(&self, name: &str, settings: &[u8]) -> Result<bool, BucketError> {
+        let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
+        let file = BucketFile::parse(settings, name, Path::new("c/buckets"))?;
+        let present = BucketFile::of_open(&handle);
+        if !file.is_same_bucket(&present) {
+            return Err(BucketError::Exists(name.to_owned()));
+        }
+        let change = file.as_change()?;
+        check_fits(&handle, &change)?;
+        let is_new = change != present.as_change()?;
+        handle.apply(&change);
+        Ok(is_new)
+    }
+
+    /// Stores settings on which the nodes of a cluster have agreed. Durable when it returns.
+    ///
+    /// # Errors
+    /// An unknown name, settings that this version cannot read, or an I/O error.
+    pub(crate) fn store_settings(&self, name: &str, settings: &[u8]) -> Result<(), BucketError> {
+        let _one_at_a_time = self.changes.lock();
+        let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
+        let Some(directory) = &handle.directory else { return Ok(()) };
+        let file = BucketFile::parse(settings, name, directory)?;
+        if file.uuid != handle.bucket().config().uuid {
+            return Err(BucketError::Exists(name.to_owned()));
+        }
+        Ok(file.write(directory)?)
+    }
+}
+
+/// The settings of a shared bucket after a change.
+///
+/// # Errors
+/// Settings that this version cannot read, or a change that does not fit the bucket.
+pub fn changed_settings(
+    handle: &BucketHandle,
+    settings: &[u8],
+    change: &BucketChange,
+) -> Result<Vec<u8>, BucketError> {
+    check_fits(handle, change)?;
+    let mut file = BucketFile::parse(settings, handle.name(), Path::new("c/buckets"))?;
+    file.change(change);
+    Ok(file.to_json())
+}
+
+fn check_fits(handle: &BucketHandle, change: &BucketChange) -> Result<(), BucketError> {
+    let storage = handle.storage().of_engine();
+    if let Some(policy) = change.eviction.filter(|policy| !policy.fits(storage)) {
+        let (name, policy) = (handle.name().to_owned(), eviction::setting_name(policy));
+        return Err(BucketError::Eviction { name, policy });
+    }
+    let is_impossible = |level: &DurabilityMin| !level.is_possible(handle.is_in_memory());
+    if let Some(level) = change.durability_min.filter(is_impossible) {
+        let (name, level) = (handle.name().to_owned(), level.name());
+        return Err(BucketError::Durability { name, level });
+    }
+    Ok(())
+}
+
 impl BucketFile {
+    /// All settings that can change, as a change to them.
+    fn as_change(&self) -> Result<BucketChange, DataFileError> {
+        let corrupt = |detail: String| DataFileError::corrupt(Path::new("c/buckets"), detail);
+        Ok(BucketChange {
+            memory_quota_mib: Some(self.memory_quota_mib),
+            eviction: Some(self.eviction().map_err(corrupt)?),
+            flush_enabled: Some(self.flush_enabled),
+            flush_interval_ms: self.flush_interval_ms,
+            compression: Some(self.compression().map_err(corrupt)?),
+            memory_tier: Some(self.memory_tier().map_err(corrupt)?),
+            durability_min: Some(self.durability_min),
+            max_ttl_s: Some(self.max_ttl_s),
+        })
+    }
+
     fn change(&mut self, change: &BucketChange) {
         self.memory_quota_mib = change.memory_quota_mib.unwrap_or(self.memory_quota_mib);
         self.flush_enabled = change.flush_enabled.unwrap_or(self.flush_enabled);

@@ -68,6 +68,14 @@ impl ClusterBuckets for ClusteredBuckets {
         Ok(())
     }
 
+    fn apply_settings(&self, name: &str, settings: &[u8]) -> Result<bool, BucketFailure> {
+        Ok(self.buckets.apply_settings(name, settings)?)
+    }
+
+    fn store_settings(&self, name: &str, settings: &[u8]) -> Result<(), BucketFailure> {
+        Ok(self.buckets.store_settings(name, settings)?)
+    }
+
     fn close(&self, uuid: &str) -> Result<(), BucketFailure> {
         match self.handles().find(|handle| handle.bucket().config().uuid == uuid) {
             Some(handle) => match self.buckets.forget(&handle) {

@@ -5,6 +5,7 @@
 //! opened or changed.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use oribi_cluster::copies::REPLICAS_MAX;
 use oribi_config::{BucketStorage, compression, conflict, eviction, memory_tier};
@@ -114,13 +115,25 @@ impl BucketFile {
             flush_enabled: handle.bucket().is_flush_enabled(),
             durability_min: handle.durability_min(),
             max_ttl_s: handle.bucket().max_ttl_s(),
-            flush_interval_ms: None,
+            flush_interval_ms: handle
+                .has_own_flush_interval
+                .load(Ordering::Relaxed)
+                .then(|| handle.bucket().flush_interval_ms()),
             replicas: handle.copies().map(BucketCopies::replicas),
         }
     }
 
     pub(super) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).expect("plain struct")
+    }
+
+    /// True when everything is equal that stays while a bucket exists.
+    pub(super) fn is_same_bucket(&self, other: &BucketFile) -> bool {
+        let of = |file: &BucketFile| {
+            let BucketFile { name, uuid, storage, vbuckets, .. } = file;
+            (name.clone(), uuid.clone(), storage.clone(), *vbuckets)
+        };
+        of(self) == of(other) && self.replicas == other.replicas
     }
 
     /// The path of the file of the bucket in `directory`.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use oribi_cluster::ClusterMember;
 use oribi_cluster::agreement::AgreementError;
+use oribi_cluster::bucket_settings::BucketSettingsError;
 use oribi_cluster::identity::ClusterIdentity;
 use oribi_engine::collections::{BucketManifest, ManifestChange};
 use oribi_engine::{FlushAllError, ManifestUpdateError};
@@ -17,7 +18,7 @@ use oribi_types::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::buckets::BucketHandle;
+use crate::buckets::{BucketChange, BucketError, BucketHandle, Buckets, changed_settings};
 use crate::cluster_config::address::NodeAddress;
 use crate::cluster_config::{BucketFacts, ClusterConfig, ConfigDocument};
 use crate::replication::ReplicationLinks;
@@ -88,6 +89,28 @@ impl ClusterFacts {
             self.config.advance();
         }
         result
+    }
+
+    /// Changes the settings of a bucket, on every node that has it. Blocks.
+    ///
+    /// # Errors
+    /// As [`Buckets::update`]; also when the cluster cannot agree now, or a node does not follow.
+    pub fn change_bucket(
+        &self,
+        buckets: &Buckets,
+        handle: &BucketHandle,
+        change: BucketChange,
+    ) -> Result<(), BucketError> {
+        let Some(node) = self.node_of(handle) else { return buckets.update(handle.name(), change) };
+        let changed =
+            node.change_bucket(handle, &mut |text| changed_settings(handle, text, &change));
+        changed.map_err(|error| match error {
+            BucketSettingsError::Rejected(error) => error,
+            error => BucketError::Cluster {
+                name: handle.name().to_owned(),
+                error: error.to_string().into(),
+            },
+        })
     }
 
     /// The cluster that a bucket is shared in.

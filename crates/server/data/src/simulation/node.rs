@@ -217,6 +217,7 @@ impl WorldNode {
             buckets: Arc::clone(registry) as Arc<dyn ClusterBuckets>,
             identity: ClusterIdentity { uuid: UUID.to_owned(), name: String::new() },
             publish: Box::new(|_, _| {}),
+            users: None,
         };
         let clock = || CLOCK_NS.load(Ordering::SeqCst);
         SteppedAgent::new(settings, Arc::clone(&self.agreement) as _, host, clock)
@@ -327,6 +328,14 @@ impl ClusterBuckets for NodeRegistry {
     fn open(&self, _name: &str, _settings: &[u8]) -> Result<(), BucketFailure> {
         let _look_is_over = self.look.lock();
         self.open_store()
+    }
+
+    fn apply_settings(&self, _name: &str, _settings: &[u8]) -> Result<bool, BucketFailure> {
+        Ok(false)
+    }
+
+    fn store_settings(&self, _name: &str, _settings: &[u8]) -> Result<(), BucketFailure> {
+        Err("no simulation changes settings".into())
     }
 
     fn close(&self, _uuid: &str) -> Result<(), BucketFailure> {

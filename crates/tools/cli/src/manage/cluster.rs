@@ -93,7 +93,7 @@ fn trouble_line(bucket: &str, trouble: &Value) -> String {
 fn status(cluster: &Value, as_json: bool) -> anyhow::Result<ExitCode> {
     let rows =
         |list: &str| cluster[list].as_array().map(Vec::as_slice).unwrap_or_default().to_vec();
-    let (nodes, buckets) = (rows("nodes"), rows("buckets"));
+    let (nodes, buckets, settings) = (rows("nodes"), rows("buckets"), rows("settings"));
     let text = |value: &Value| match value {
         Value::String(text) if text.is_empty() => "-".to_owned(),
         Value::String(text) => text.clone(),
@@ -125,12 +125,18 @@ fn status(cluster: &Value, as_json: bool) -> anyhow::Result<ExitCode> {
                     shown.push_str(&trouble_line(&text(&bucket["name"]), trouble));
                 }
             }
+            for trouble in &settings {
+                let fields = ["bucket", "node", "reason"].map(|field| text(&trouble[field]));
+                let [bucket, node, reason] = fields;
+                let line = format!("{bucket}: its settings are not in force on {node}: {reason}");
+                shown.push_str(&format!("\n{}\n", clean(line.as_bytes())));
+            }
             print::bytes(shown.as_bytes())
         }
     })?;
     let is_whole =
         |bucket: &Value| bucket["missing"] == 0 && bucket["served"] == bucket["vbuckets"];
-    match buckets.iter().all(is_whole) {
+    match buckets.iter().all(is_whole) && settings.is_empty() {
         true => Ok(ExitCode::SUCCESS),
         false => Ok(ExitCode::FAILURE),
     }

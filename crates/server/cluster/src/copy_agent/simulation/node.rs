@@ -88,6 +88,7 @@ impl SimNode {
             buckets: registry,
             identity: ClusterIdentity { uuid: UUID.to_owned(), name: String::new() },
             publish: Box::new(move |_, topology| *shown.lock() = Some(topology)),
+            users: None,
         };
         let (renewals, targets) = watch::channel(None);
         let stage = watch::channel(LeaveStage::Serving).0;
@@ -242,6 +243,14 @@ impl ClusterBuckets for SimBuckets {
     fn open(&self, _name: &str, _settings: &[u8]) -> Result<(), BucketFailure> {
         self.add();
         Ok(())
+    }
+
+    fn apply_settings(&self, _name: &str, _settings: &[u8]) -> Result<bool, BucketFailure> {
+        Ok(false)
+    }
+
+    fn store_settings(&self, _name: &str, _settings: &[u8]) -> Result<(), BucketFailure> {
+        Err("no simulation changes settings".into())
     }
 
     fn close(&self, _uuid: &str) -> Result<(), BucketFailure> {
