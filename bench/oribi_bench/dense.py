@@ -16,6 +16,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from .hot_path.placement import client_cpus, place, usable
 from .report import Outcome, Row
 from .server import Memcached, Server
 from .text_wire import TextConnection
@@ -235,6 +236,10 @@ def measure_zipf(options, directory, quota_mib):
     with ExitStack() as stack:
         quotas = both(quota_mib) + [("all", "off", 6 * quota_mib)]
         clients = start(stack, options, directory, quotas)
+        for client in clients.values():
+            place(client.server.process)
+        stack.callback(os.sched_setaffinity, 0, usable())
+        os.sched_setaffinity(0, client_cpus())
         load(clients, range(items), order)
         chosen = zipf(options.binary, items, 2 * items, directory)
         operations = ZipfLoad(clients)

@@ -230,7 +230,7 @@ fn a_bucket_is_changed_while_it_is_open() {
     assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
     assert_eq!(fixture.get(path).json()["evictionPolicy"], "fullEviction");
     assert_eq!(fixture.get(path).json()["compressionMode"], "passive");
-    assert_eq!(fixture.get(path).json()["memoryTier"], "off");
+    assert_eq!(fixture.get(path).json()["memoryTier"], "dense");
     for (form, field) in [
         ("ramQuotaMB=120&evictionPolicy=nruEviction", "evictionPolicy"),
         ("ramQuotaMB=120&flushIntervalMs=0", "flushIntervalMs"),
@@ -252,7 +252,7 @@ fn a_bucket_is_changed_while_it_is_open() {
     assert_eq!(fixture.get(path).json()["quota"]["ram"], 128u64 << 20, "nothing was changed");
     assert_eq!(fixture.get(path).json()["flushIntervalMs"], 20);
     let form = "ramQuotaMB=120&flushEnabled=1&evictionPolicy=valueOnly&bucketType=membase\
-                &compressionMode=active&memoryTier=dense&flushIntervalMs=250&storage=log";
+                &compressionMode=active&memoryTier=off&flushIntervalMs=250&storage=log";
     assert_eq!(fixture.post(path, form).status, 200);
     assert_eq!(fixture.post("/pools/default/buckets/nope", form).status, 404);
     let changed = fixture.get(path).json();
@@ -270,7 +270,7 @@ fn a_bucket_is_changed_while_it_is_open() {
         (&changed["quota"], &changed["evictionPolicy"], &changed["compressionMode"])
     );
     assert_eq!(again["flushIntervalMs"], 250);
-    assert_eq!((&changed["memoryTier"], &again["memoryTier"]), (&"dense".into(), &"dense".into()));
+    assert_eq!((&changed["memoryTier"], &again["memoryTier"]), (&"off".into(), &"off".into()));
     assert_eq!(fixture.get("/pools/default/buckets/default").json()["flushIntervalMs"], 20);
     let compact = |path: &str| fixture.post(&format!("{path}/controller/compactBucket"), "").status;
     assert_eq!((compact(path), compact("/pools/default/buckets/nope")), (200, 404));

@@ -197,7 +197,7 @@ impl Default for Settings {
             memory_quota_mib: None,
             eviction: None,
             compression_mode: CompressionMode::default(),
-            memory_tier: MemoryTier::default(),
+            memory_tier: MemoryTier::Dense,
             conflict_resolution: ConflictResolution::default(),
             flush_enabled: false,
             accept_damaged_log: false,

@@ -164,7 +164,11 @@ fn every_row_sets_and_shows_its_own_field() {
         let value = match setting.form {
             ValueForm::Text => SettingValue::Text("x".to_owned()),
             ValueForm::Choice(choices) => {
-                SettingValue::Text(choices.last().expect("there is a choice").to_string())
+                let texts = choices.iter().map(|choice| SettingValue::Text((*choice).to_owned()));
+                let is_change = |text: &SettingValue| {
+                    (setting.get)(&Settings::default()).as_ref() != Some(text)
+                };
+                texts.into_iter().find(is_change).expect("there is a choice")
             }
             ValueForm::Address => SettingValue::Address("10.0.0.1".parse().unwrap()),
             ValueForm::Integer { max, .. } => SettingValue::Integer(max),

@@ -10,7 +10,7 @@ use oribi_protocol::frame::{self, DecodedFrame, Frame};
 use oribi_protocol::opcode::Opcode;
 use oribi_types::{DocKey, Timestamp, Vbid};
 
-use super::lookahead::document_of;
+use super::lookahead::{Lookahead, document_of};
 use super::{ConnectionDriver, TurnProgress};
 use crate::connection::fetches::{BEHIND_HEAD, FetchCompletion, HEAD, ParkedRequest, TryHistory};
 use crate::connection::parked::ParkToken;
@@ -148,15 +148,19 @@ pub(super) fn wait_for(
 /// stops at a request that is not about a document, because that request may change what the keys
 /// mean.
 fn fetch_ahead(state: &mut ConnectionState, env: &Environment, received: &[u8], token: ParkToken) {
+    let section = ReadSection::open();
+    let mut ahead = Lookahead::new(&section, env.server.connections.limits.prefetch_keys, 0);
     let mut rest = received;
     let (mut asked, mut seen) = (0, 0);
     while seen < FETCH_AHEAD_FRAMES_MAX {
+        ahead.advance(state, rest);
         let Ok(DecodedFrame::Complete { frame, consumed }) = frame::decode(rest) else { break };
         if !ask_ahead(state, env, &frame, token, &mut asked) {
             break;
         }
         seen += 1;
         debug_assert!(0 < consumed && consumed <= rest.len(), "a whole frame was received");
+        ahead.served(0);
         rest = &rest[consumed..];
     }
     wait_behind(state, asked, seen);

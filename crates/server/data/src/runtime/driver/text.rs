@@ -8,6 +8,7 @@
 //! - before a login no more is received than a login takes;
 //! - a command is consumed when it is finished, and only then; each key of a `get` is one.
 
+use oribi_engine::ReadSection;
 use oribi_protocol::limits::UNAUTHENTICATED_FRAME_BYTES_MAX;
 use oribi_protocol::text::login::{self, Login};
 use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, DecodedCommand, Decoder, Store};
@@ -354,9 +355,12 @@ fn wait_for_fetch(
     let mut room = [0; DECODED_KEY_BYTES_MAX];
     let Some(meant) = text::translate(command, &mut room) else { return };
     let token = fetching::wait_for(id, state, env, &meant.frame(), tries);
+    let section = ReadSection::open();
+    let mut ahead = Lookahead::new(&section, env.server.connections.limits.prefetch_keys, 0);
     let mut rest = behind;
     let (mut asked, mut seen) = (0, 0);
     while seen < FETCH_AHEAD_FRAMES_MAX {
+        ahead.advance_text(state, rest, decoder);
         let DecodedCommand::Complete { command, consumed } = decoder.decode(rest) else { break };
         let mut room = [0; DECODED_KEY_BYTES_MAX];
         let Some(meant) = text::translate(&command, &mut room) else { break };
@@ -364,6 +368,7 @@ fn wait_for_fetch(
             break;
         }
         seen += 1;
+        ahead.served(0);
         rest = &rest[consumed..];
     }
     fetching::wait_behind(state, asked, seen);
