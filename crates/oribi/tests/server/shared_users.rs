@@ -64,7 +64,7 @@ fn users_of_one_node_are_users_of_all() {
         assert_eq!(shown.status, 200, "{}", shown.text());
     }
 
-    // A user who is removed on one node is disconnected from another.
+    // Removing a user on one node closes its connections to another.
     let form = "password=shop%20secret&roles=admin";
     assert_eq!(put(&root(&cluster, 2), "shop", form).status, 200);
     wait_for_login(&cluster, "shop", true);

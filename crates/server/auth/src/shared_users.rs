@@ -1,6 +1,6 @@
 //! The users of a cluster's nodes, as one node changes them.
 //!
-//! Owns: the interface behind which the nodes agree. The server implements it.
+//! Owns: the interface of the agreement between nodes. The server implements it.
 
 use super::user_change_error::UserChangeError;
 

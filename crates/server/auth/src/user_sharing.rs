@@ -4,7 +4,7 @@
 //! changes reach the cluster: those of a running server first, those of the `oribi user` command in
 //! the file after they were made. Invariants:
 //! 1. The file of a node in a cluster names the cluster, and every user that was changed in it
-//!    since. It differs from the agreed users in those only, or is behind.
+//!    since. It differs from the agreed users in those only, or is older.
 //! 2. Names of changed users are forgotten only when the agreed users have the changes.
 //! 3. Users that a node had before it joined are kept in a file next to it, never overwritten by
 //!    users of the cluster alone.
@@ -26,7 +26,7 @@ use super::user_store::UserStore;
 /// The users of a node that joined a cluster with other users.
 const BEFORE_CLUSTER: &str = "users.json.before-cluster";
 
-/// Bytes of all users together, about 1,200 of them: etcd takes requests of 1.5 MiB.
+/// Bytes of all users together, 780 for one with two roles: etcd takes requests of 1.5 MiB.
 const SHARED_BYTES_MAX: usize = 1 << 20;
 
 /// Why this node does not follow the cluster's users.

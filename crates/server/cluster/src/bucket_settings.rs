@@ -9,7 +9,7 @@
 //!   was away has the change before it serves;
 //! - settings that a node cannot have are reported by name, and those before stay in force there.
 //!
-//! What settings are is known behind [`crate::buckets::ClusterBuckets`]. Callers: the agent's tick;
+//! [`crate::buckets::ClusterBuckets`] knows the meaning of settings. Callers: the agent's tick;
 //! the server, for changes by clients.
 
 use std::collections::BTreeMap;

@@ -7,8 +7,8 @@
 //!   record and installs it runs under one lock;
 //! - when a change is answered, the record and this node have it.
 //!
-//! The node's own copy, and what users are, is behind [`ClusterUsers`]. A node without links shares
-//! no users. Callers: the agent's tick; the server, for changes by clients.
+//! [`ClusterUsers`] has the node's own copy and knows the format. A node without links shares no
+//! users. Callers: the agent's tick; the server, for changes by clients.
 
 use std::error::Error;
 use std::sync::Arc;

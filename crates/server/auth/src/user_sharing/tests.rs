@@ -75,7 +75,7 @@ impl Node {
         if is_new {
             *agreed = proposal;
             let again = self.users.follow_cluster(CLUSTER, agreed.as_deref()).unwrap();
-            assert!(again.is_none(), "the cluster has what was proposed");
+            assert!(again.is_none(), "the cluster has the proposal");
         }
         is_new
     }

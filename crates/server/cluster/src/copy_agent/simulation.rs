@@ -31,7 +31,6 @@ use crate::copies::record::{self, FailoverRequest};
 use crate::copies::roster::Roster;
 use crate::member::failover_limit_s;
 use crate::records::RecordKeys;
-use crate::signals::LeaveStage;
 use disk::{SimDisk, VBUCKETS};
 use node::{CLOCK_NS, LEASE_S, SimNode};
 
@@ -449,9 +448,9 @@ fn a_node_that_leaves_hands_everything_over() {
     for _ in 0..3 {
         (0..VBUCKETS).map(Vbid).for_each(|vbid| world.write(vbid));
     }
-    world.nodes[1].stage.send_replace(LeaveStage::Leaving);
+    world.nodes[1].agent.leave();
     world.rounds(20);
-    assert_eq!(*world.nodes[1].stage.borrow(), LeaveStage::Left);
+    assert!(world.nodes[1].agent.has_left());
     for (vbid, record) in world.records() {
         let serving: Vec<&SimNode> =
             world.nodes.iter().filter(|node| node.serves(vbid).is_some()).collect();

@@ -141,7 +141,7 @@ impl ClusterWorld {
     pub(super) fn give_up(&mut self, client: usize) {
         let client = &mut self.clients[client];
         if client.request.take().is_some() {
-            // The node may still read what is under way.
+            // The node may still read requests in flight.
             self.orphans.extend(client.connection.take().map(Orphan));
         }
     }

@@ -1,7 +1,7 @@
 //! The links between nodes: a real consumer here, a real connection there, and a wire that loses.
 //!
 //! Owns: what a worker does for a link (`runtime/worker/outgoing`), over bytes in memory. The wire
-//! delivers any part of what is under way, in order, unless the link is cut or reset.
+//! delivers any part of the bytes in flight, in order, unless the link is cut or reset.
 
 use std::sync::Arc;
 
@@ -75,11 +75,11 @@ struct Wire {
     server: ConnectionHarness,
     to_server: Vec<u8>,
     to_consumer: Vec<u8>,
-    /// Work that is under way.
+    /// Work of the node that has not ended yet.
     work: Vec<LinkWork>,
 }
 
-/// Both ends of a link, and how much of what is under way arrives now.
+/// Both ends of a link, and how many of the bytes in flight arrive now.
 pub(super) struct LinkEnds<'w> {
     /// Number of the other node.
     pub(super) slot: usize,
@@ -136,7 +136,7 @@ impl WorldLink {
         }
     }
 
-    /// Ends the connection; what was under way is lost.
+    /// Ends the connection; the bytes in flight are lost.
     pub(super) fn reset(&mut self, now_ms: u64) {
         if let Some(mut wire) = self.wire.take() {
             wire.consumer.end();

@@ -68,7 +68,7 @@ static USERS: LazyLock<Arc<UserStore>> = LazyLock::new(|| {
 /// How a process ends, and what its disk loses by that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessEnd {
-    /// The disk loses what was not synced.
+    /// The disk loses all writes since the last sync.
     PowerLoss,
     Kill,
     /// Everything is stored before the process ends.

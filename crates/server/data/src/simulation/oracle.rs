@@ -192,7 +192,7 @@ impl Register {
         true
     }
 
-    /// Forgets what was acknowledged before the last write that stays.
+    /// Forgets acknowledged writes before the last one that stays.
     fn cut_acknowledged(&mut self) {
         if let Some(last) = self.acknowledged.iter().rposition(Acknowledged::stays) {
             self.acknowledged.drain(..last);

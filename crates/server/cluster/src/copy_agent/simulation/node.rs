@@ -9,24 +9,17 @@ use oribi_replication::copies::CopiesEpoch;
 use oribi_storage::{SharedMemoryStore, StoreError};
 use oribi_types::Vbid;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
 
-use super::LIMIT;
 use super::disk::{SimDisk, VBUCKETS};
-use crate::agent::Agent;
 use crate::agreement::Sessions;
 use crate::agreement::memory::MemoryAgreement;
 use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
 use crate::copies::VbucketCopies;
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
-use crate::lease::NodeLease;
-use crate::records::RecordKeys;
-use crate::renewal::RenewalTarget;
 use crate::secret::ClusterSecret;
 use crate::settings::ClusterSettings;
-use crate::signals::{LeaveStage, Signals};
-use crate::testing::CutAgreement;
+use crate::testing::{CutAgreement, SteppedAgent};
 use crate::topology::{Topology, TopologyNode};
 
 pub(super) const LEASE_S: u64 = 2;
@@ -42,10 +35,7 @@ pub(super) struct SimNode {
     pub(super) agreement: Arc<CutAgreement>,
     pub(super) is_paused: bool,
     pub(super) is_running: bool,
-    pub(super) stage: watch::Sender<LeaveStage>,
-    agent: Agent,
-    lease: Arc<NodeLease>,
-    targets: watch::Receiver<Option<RenewalTarget>>,
+    pub(super) agent: SteppedAgent,
     topology: Arc<Mutex<Option<Topology>>>,
 }
 
@@ -62,8 +52,6 @@ impl SimNode {
             buckets.add();
         }
         let registry = Arc::clone(&buckets) as Arc<dyn ClusterBuckets>;
-        let clock = || CLOCK_NS.load(Ordering::SeqCst);
-        let lease = Arc::new(NodeLease::with_clock(Arc::clone(&registry), clock));
         let settings = ClusterSettings {
             etcd: EtcdSettings::default(),
             name: "test".to_owned(),
@@ -90,13 +78,9 @@ impl SimNode {
             publish: Box::new(move |_, topology| *shown.lock() = Some(topology)),
             users: None,
         };
-        let (renewals, targets) = watch::channel(None);
-        let stage = watch::channel(LeaveStage::Serving).0;
-        let (wake, nodes) = (Arc::new(Notify::new()), Arc::default());
-        let signals = Signals { wake, stage: stage.clone(), renewals, nodes };
         let sessions = Arc::clone(&agreement) as Arc<dyn Sessions>;
-        let keys = RecordKeys::new("test");
-        let agent = Agent::new(settings, (sessions, keys), Arc::clone(&lease), host, signals);
+        let clock = || CLOCK_NS.load(Ordering::SeqCst);
+        let agent = SteppedAgent::new(settings, sessions, host, clock);
         SimNode {
             name: name.to_owned(),
             disk,
@@ -104,10 +88,7 @@ impl SimNode {
             agreement,
             is_paused: false,
             is_running: true,
-            stage,
             agent,
-            lease,
-            targets,
             topology,
         }
     }
@@ -120,7 +101,7 @@ impl SimNode {
     /// served.
     pub(super) fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch> {
         let epoch = self.disk.serves(vbid)?;
-        self.lease.is_held().then_some(epoch)
+        self.agent.holds_lease().then_some(epoch)
     }
 
     /// One look at agreement, and the work that it begins.
@@ -130,38 +111,19 @@ impl SimNode {
     }
 
     pub(super) async fn finish(&mut self) {
-        self.agent.finish_tasks().await;
+        self.agent.finish().await;
     }
 
     /// One look at agreement; the work that it begins may not be done yet.
     pub(super) async fn look(&mut self) {
-        if self.is_paused {
-            return;
+        if !self.is_paused {
+            self.agent.look().await;
         }
-        if !self.lease.still_holds(self.lease.session()) || !self.lease.is_held() {
-            self.lease.end();
-            self.agent.give_everything_up().await;
-            if self.agent.begin_session().await.is_err() {
-                return;
-            }
-        }
-        let _ = self.agent.tick().await;
     }
 
     /// What the thread of renewals does.
     pub(super) async fn renew(&self) {
-        let Some(RenewalTarget { session_id, session, .. }) = *self.targets.borrow() else {
-            return;
-        };
-        if !self.lease.still_holds(session) {
-            return;
-        }
-        let sent_ns = self.lease.now_ns();
-        match self.agreement.renew_session(session_id, LIMIT).await {
-            Ok(None) => self.lease.end(),
-            Ok(Some(left)) => drop(self.lease.renew(session, sent_ns, left)),
-            Err(_) => {}
-        }
+        self.agent.renew().await;
     }
 }
 
