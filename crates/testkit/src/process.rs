@@ -54,7 +54,7 @@ impl ServerOptions {
         }
     }
 
-    pub(crate) fn data_dir(&self) -> &Path {
+    pub fn data_dir(&self) -> &Path {
         &self.data_dir
     }
 

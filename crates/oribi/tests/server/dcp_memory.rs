@@ -9,7 +9,7 @@ use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::status::Status;
 use oribi_testkit::raw_connection::DEFAULT_VBUCKETS;
 use oribi_testkit::stream_connection::{MessageKind, StreamConnection};
-use oribi_testkit::{PATIENCE, Request, poll_until};
+use oribi_testkit::{PATIENCE, Request, StopOnDrop, poll_until};
 use oribi_types::{Seqno, Vbid};
 
 use crate::fixture::Fixture;
@@ -91,6 +91,7 @@ fn stalled_consumers_of_20_mb_documents_are_bounded() {
     };
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stopped = StopOnDrop(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 look();
@@ -109,7 +110,6 @@ fn stalled_consumers_of_20_mb_documents_are_bounded() {
         read_all(consumer(port, "reads", &keys), &keys);
         println!("a consumer that reads is served after {:?}", begun.elapsed());
         drop(stalled);
-        is_over.store(true, Ordering::Relaxed);
     });
     let most = most.into_inner();
     println!("{} MiB at most", most / MIB);

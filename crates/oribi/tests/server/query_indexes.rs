@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_protocol::status::Status;
 use oribi_testkit::http::HttpClient;
-use oribi_testkit::{PATIENCE, Request, poll_until};
+use oribi_testkit::{PATIENCE, Request, StopOnDrop, poll_until};
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
@@ -26,15 +26,6 @@ fn rows(admin: &HttpClient, statement: &str) -> Value {
 
 fn state(admin: &HttpClient) -> Value {
     rows(admin, "SELECT RAW state FROM system:indexes")[0].clone()
-}
-
-/// Ends the writer, also when a check fails.
-struct StopOnDrop<'s>(&'s AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[track_caller]

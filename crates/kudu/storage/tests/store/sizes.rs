@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_storage::{KvStore, Record, VbBatch, VbucketState, unlimited};
+use oribi_testkit::StopOnDrop;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
 use crate::{CLUSTER, Place};
@@ -72,6 +73,7 @@ fn no_reader_sees_a_mix_of_versions() {
     commit(&store, 0);
     let is_over = AtomicBool::new(false);
     let reads = std::thread::scope(|scope| {
+        let stopped = StopOnDrop(&is_over);
         let read = |by_scan: bool| {
             let (store, is_over) = (&store, &is_over);
             scope.spawn(move || {
@@ -101,7 +103,7 @@ fn no_reader_sees_a_mix_of_versions() {
         };
         let readers = [read(false), read(true)];
         (1..SIZES.len()).for_each(|version| commit(&store, version));
-        is_over.store(true, Ordering::Release);
+        drop(stopped);
         readers.map(|reader| reader.join().unwrap())
     });
     assert!(reads.iter().all(|reads| *reads > 0), "nobody read: {reads:?}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use oribi_protocol::status::Status;
 use oribi_testkit::{
     KuduCluster, KuduOptions, KuduServer, PATIENCE, RawConnection, Request, ServerProcess,
-    poll_until,
+    StopOnDrop, poll_until,
 };
 use oribi_types::DurabilityLevel;
 
@@ -150,6 +150,7 @@ fn persisted_writes_survive_faults_of_kudu() {
     let mut server = start(&cluster, "faults", &directory);
     let stop = AtomicBool::new(false);
     let known = std::thread::scope(|scope| {
+        let stopped = StopOnDrop(&stop);
         let writer = scope.spawn(|| write(server.port(), &stop));
         for kudu in [KuduServer::TabletServer(0), KuduServer::Master(0)] {
             cluster.pause(kudu).unwrap();
@@ -157,7 +158,7 @@ fn persisted_writes_survive_faults_of_kudu() {
             cluster.kill(kudu).unwrap();
             write_meanwhile(&server, &cluster, kudu, || cluster.restart(kudu).unwrap());
         }
-        stop.store(true, Ordering::Release);
+        drop(stopped);
         writer.join().unwrap()
     });
     assert!(known.values().any(|known| known.acknowledged > 0), "nothing was acknowledged");

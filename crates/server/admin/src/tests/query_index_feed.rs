@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use oribi_engine::{Bucket, LockOutcome, MutationOutcome, StoreRequest, UnlockOutcome};
 use oribi_protocol::hash::vbucket_of;
 use oribi_system::clock::wall_clock;
+use oribi_testkit::StopOnDrop;
 use oribi_types::{Cas, CollectionId, DocKey};
 use serde_json::{Value, json};
 
@@ -99,15 +100,6 @@ impl Documents {
                 self.store(&key, &value, 0);
             }
         }
-    }
-}
-
-/// Ends the writers, also when a check fails.
-struct StopOnDrop<'s>(&'s AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
