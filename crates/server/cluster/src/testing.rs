@@ -72,6 +72,11 @@ impl SteppedAgent {
         });
     }
 
+    /// True once [`SteppedAgent::leave`] was called.
+    pub fn is_leaving(&self) -> bool {
+        *self.stage.borrow() != LeaveStage::Serving
+    }
+
     /// True once the node has handed everything over, or cannot.
     pub fn has_left(&self) -> bool {
         *self.stage.borrow() >= LeaveStage::Left

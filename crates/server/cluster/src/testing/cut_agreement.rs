@@ -1,8 +1,10 @@
-//! One node's way to the agreement in memory, which a test cuts.
+//! One node's way to the agreement in memory, which a test cuts or delays.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::agreement::memory::MemoryAgreement;
 use crate::agreement::{
@@ -14,11 +16,38 @@ use crate::agreement::{
 pub struct CutAgreement {
     inner: Arc<MemoryAgreement>,
     is_cut: AtomicBool,
+    on_answer: Mutex<Option<OnAnswer>>,
 }
+
+/// Called when a session was granted or renewed, before the node has the answer.
+pub type OnAnswer = Box<dyn Fn() + Send>;
 
 impl CutAgreement {
     pub fn over(inner: &Arc<MemoryAgreement>) -> Arc<CutAgreement> {
-        Arc::new(CutAgreement { inner: Arc::clone(inner), is_cut: AtomicBool::new(false) })
+        Arc::new(CutAgreement {
+            inner: Arc::clone(inner),
+            is_cut: AtomicBool::new(false),
+            on_answer: Mutex::default(),
+        })
+    }
+
+    /// Sets what happens while an answer about a session is under way.
+    pub fn delay_answers(&self, on_answer: Option<OnAnswer>) {
+        *self.on_answer.lock() = on_answer;
+    }
+
+    fn delayed<'a, T: Send + 'a>(
+        &'a self,
+        answer: AgreementAnswer<'a, T>,
+    ) -> AgreementAnswer<'a, T> {
+        let answer = self.unless_cut(answer);
+        Box::pin(async {
+            let answer = answer.await;
+            if let Some(on_answer) = &*self.on_answer.lock() {
+                on_answer();
+            }
+            answer
+        })
     }
 
     /// Lets every request of this node fail, or none from now on.
@@ -72,7 +101,7 @@ impl Agreement for CutAgreement {
 
 impl Sessions for CutAgreement {
     fn begin_session(&self, ttl_s: u64, limit: Duration) -> AgreementAnswer<'_, SessionGrant> {
-        self.unless_cut(self.inner.begin_session(ttl_s, limit))
+        self.delayed(self.inner.begin_session(ttl_s, limit))
     }
 
     fn renew_session(
@@ -80,7 +109,7 @@ impl Sessions for CutAgreement {
         session: SessionId,
         limit: Duration,
     ) -> AgreementAnswer<'_, Option<Duration>> {
-        self.unless_cut(self.inner.renew_session(session, limit))
+        self.delayed(self.inner.renew_session(session, limit))
     }
 
     fn end_session(&self, session: SessionId, limit: Duration) -> AgreementAnswer<'_, ()> {

@@ -10,8 +10,10 @@ use oribi_types::{CollectionId, CopiesEpoch, Vbid};
 use super::ClusterWorld;
 use super::node::VBUCKETS;
 
-/// Memory of a bucket above its quota that one step may take: a few of the longest values.
+/// What a bucket may take above its quota: a part of it, and values that several requests and
+/// streams have in hand, which the 64 MiB of a process are for.
 const MEMORY_SLACK_PERCENT: u64 = 10;
+const VALUES_IN_HAND: u64 = 4;
 
 /// All that copies have in common of one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +48,8 @@ impl ClusterWorld {
                 continue;
             };
             let memory = bucket.stats().memory;
-            let bound = memory.quota_bytes / 100 * (100 + MEMORY_SLACK_PERCENT);
+            let in_hand = VALUES_IN_HAND * self.setup.value_bytes_max;
+            let bound = memory.quota_bytes / 100 * (100 + MEMORY_SLACK_PERCENT) + in_hand;
             let used = memory.used_bytes;
             assert!(used <= bound, "{}: {used} of {bound} bytes", self.describe());
         }
@@ -75,6 +78,9 @@ impl ClusterWorld {
         if records.by_vbucket.len() < usize::from(VBUCKETS) {
             return Some("a vbucket has no record".to_owned());
         }
+        if records.is_rebalancing() {
+            return Some("a rebalance runs".to_owned());
+        }
         let copies = (usize::from(self.setup.shape.replicas) + 1).min(self.nodes.len());
         for (vbid, record) in &records.by_vbucket {
             if record.is_joint() || record.members.len() != copies {
@@ -90,6 +96,10 @@ impl ClusterWorld {
             }
             let bucket = |at: usize| self.nodes[at].process().and_then(|it| it.bucket());
             let high = bucket(active).and_then(|it| Some(it.vbucket(*vbid)?.high_seqno()));
+            let is_pending = |at: usize| {
+                let stats = bucket(at).and_then(|it| Some(it.vbucket(*vbid)?.stats()));
+                stats.is_none_or(|stats| stats.pending_writes > 0)
+            };
             for member in &record.members {
                 let standing = node_of(member.node).and_then(bucket);
                 let standing = standing.and_then(|it| Some(it.vbucket(*vbid)?.copy_standing()));
@@ -97,6 +107,9 @@ impl ClusterWorld {
                     let has_all = Some(standing.complete_end) == high;
                     has_all && standing.is_intact && standing.recorded == record.epoch
                 });
+                if node_of(member.node).is_some_and(is_pending) {
+                    return Some(format!("{member:?} of {vbid} has open prepares"));
+                }
                 if !is_equal {
                     return Some(format!("{member:?} of {vbid}: {standing:?} of {high:?}"));
                 }

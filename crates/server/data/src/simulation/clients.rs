@@ -32,8 +32,6 @@ const LEVELS: [DurabilityLevel; 4] = [
 
 /// Documents that clients use at the same time.
 const DOCUMENTS: usize = 6;
-/// Bytes of the longest value.
-const VALUE_BYTES_MAX: u64 = 1200;
 
 /// A connection, and requests that the node has not read yet.
 struct ClientConnection {
@@ -251,7 +249,9 @@ impl ClusterWorld {
         let write =
             (opcode != Opcode::Get).then(|| documents.registers[register].begin(to, only_on));
         let request = ClientRequest { opaque, register, write, level, to, only_on };
-        let value = to.map_or_else(Vec::new, |to| value_of(to, self.below(VALUE_BYTES_MAX)));
+        let value = to.map_or_else(Vec::new, |to| {
+            value_of(to, self.random.below(self.setup.value_bytes_max))
+        });
         let key = &self.documents.registers[register].key;
         let (mut framing, mut bytes) = (Vec::new(), Vec::new());
         let timeout_ms = u16::try_from(1_500 + self.random.below(3_000)).ok();

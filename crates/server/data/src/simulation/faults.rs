@@ -3,11 +3,15 @@
 //! Owns: what goes wrong, and that it ends. A seed chooses a mix: memory that is lost excuses
 //! writes in memory, so runs without such losses check those most strictly.
 
+use std::sync::Arc;
+
+use oribi_cluster::agreement::Agreement as _;
 use oribi_cluster::agreement::memory::LostAnswer;
+use oribi_cluster::testing::rebalance_request;
 use oribi_storage::testing::Trouble;
 
-use super::ClusterWorld;
-use super::node::{LEASE_S, ProcessEnd};
+use super::node::{CLUSTER, LEASE_S, ProcessEnd, delay_clocks};
+use super::{ClusterWorld, LIMIT, NS_PER_MS};
 
 /// Disk steps until planned trouble comes, at most.
 const TROUBLE_AFTER_MAX: u64 = 40;
@@ -31,7 +35,7 @@ impl FaultMix {
 impl ClusterWorld {
     pub(super) fn fault(&mut self, at: usize) {
         let other = self.below(self.nodes.len() as u64) as usize;
-        match self.below(18) {
+        match self.below(26) {
             0 => self.nodes[at].is_paused = self.nodes[at].process.is_some(),
             1 | 2 => self.nodes.iter_mut().for_each(|node| node.is_paused = false),
             3 => self.nodes[at].agreement.set_cut(true),
@@ -51,7 +55,42 @@ impl ClusterWorld {
                 let after = 1 + self.below(TROUBLE_AFTER_MAX);
                 self.nodes[at].disk.plan(after, Trouble::PowerLoss);
             }
+            16 if self.setup.faults == FaultMix::All => {
+                let trouble = [Trouble::Failure, Trouble::NoSpace][self.below(2) as usize];
+                let after = 1 + self.below(TROUBLE_AFTER_MAX);
+                self.nodes[at].disk.plan(after, trouble);
+            }
+            17 | 18 => self.nodes[at].disk.heal(),
+            19 => self.delay_answers(at),
+            20 => self.nodes.iter().for_each(|node| node.agreement.delay_answers(None)),
+            21 => self.leave(at),
+            22 => self.rebalance(),
             _ => self.revive(at),
+        }
+    }
+
+    /// Answers about sessions take up to most of a lease.
+    fn delay_answers(&mut self, at: usize) {
+        let ns = self.below(LEASE_S * 900) * NS_PER_MS;
+        let base_ns = Arc::clone(&self.base_ns);
+        let on_answer = move || delay_clocks(&base_ns, ns);
+        self.nodes[at].agreement.delay_answers(Some(Box::new(on_answer)));
+    }
+
+    /// A node hands everything over, and ends once it has.
+    fn leave(&self, at: usize) {
+        if let Some(process) = self.nodes[at].process() {
+            process.agent.leave();
+        }
+    }
+
+    fn rebalance(&mut self) {
+        if !self.records().is_rebalancing() {
+            let put = [rebalance_request(CLUSTER)];
+            let written = self.runtime.block_on(self.agreement.transact(&[], &put, LIMIT));
+            // Its answer may be lost.
+            drop(written);
+            self.documents.count("rebalances");
         }
     }
 
@@ -68,8 +107,10 @@ impl ClusterWorld {
             return;
         }
         let end = [ProcessEnd::PowerLoss, ProcessEnd::Kill, ProcessEnd::Orderly];
-        let end = end[self.below(3) as usize];
-        self.end_process(at, end);
+        match end[self.below(3) as usize] {
+            ProcessEnd::Orderly => return self.stop(at),
+            end => self.end_process(at, end),
+        }
         if self.below(2) == 0 {
             self.revive(at);
         }
@@ -87,18 +128,36 @@ impl ClusterWorld {
             }
         }
         if end != ProcessEnd::Orderly {
-            self.documents.count("losses of memory");
-            self.documents.registers.iter_mut().for_each(|register| register.lose_memory());
+            self.lose_memory();
         }
     }
 
-    /// Processes whose disk has lost its power end.
+    /// Processes end whose disk has lost its power, or that have handed everything over.
     pub(super) fn bury_dead(&mut self) {
         for at in 0..self.nodes.len() {
-            if self.nodes[at].process.is_some() && self.nodes[at].disk.is_off() {
+            let Some(process) = self.nodes[at].process() else { continue };
+            let has_left = process.agent.has_left();
+            if self.nodes[at].disk.is_off() {
                 self.end_process(at, ProcessEnd::PowerLoss);
+            } else if has_left && !self.nodes[at].is_paused {
+                self.documents.count("hand-overs");
+                self.stop(at);
             }
         }
+    }
+
+    /// Ends a process in order, if its disk can.
+    fn stop(&mut self, at: usize) {
+        self.end_process(at, ProcessEnd::Orderly);
+        if !self.nodes[at].was_clean() {
+            self.lose_memory();
+        }
+        self.revive(at);
+    }
+
+    fn lose_memory(&mut self) {
+        self.documents.count("losses of memory");
+        self.documents.registers.iter_mut().for_each(|register| register.lose_memory());
     }
 
     /// Starts a node that has no process.
@@ -129,7 +188,11 @@ impl ClusterWorld {
         for at in 0..self.nodes.len() {
             self.nodes[at].is_paused = false;
             self.nodes[at].agreement.set_cut(false);
+            self.nodes[at].agreement.delay_answers(None);
             self.nodes[at].disk.heal();
+            if self.nodes[at].process().is_some_and(|process| process.agent.is_leaving()) {
+                self.stop(at);
+            }
             self.revive(at);
         }
     }

@@ -3,9 +3,10 @@
 //! Owns: what a worker does for a link (`runtime/worker/outgoing`), over bytes in memory. The wire
 //! delivers any part of the bytes in flight, in order, unless the link is cut or reset.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use oribi_engine::{FetchSink, PersistOutcome, PersistenceSink};
+use oribi_engine::{BackfillPause, FetchSink, PersistOutcome, PersistenceSink};
 use oribi_protocol::frame::{DecodedFrame, decode};
 use oribi_types::{DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
@@ -227,12 +228,23 @@ impl Wire {
         let (lease, session) = (process.agent.lease(), process.agent.lease().session());
         let passed_ms = ends.now_ms.saturating_sub(self.server.now_ms());
         let mut sent = self.server.advance_ms(passed_ms);
+        sent.extend(self.server.retry_writes().0);
         let part = self.to_server.len().min(ends.bytes_max);
         let request: Vec<u8> = self.to_server.drain(..part).collect();
         self.server.feed_into(&request, &mut sent);
-        // A store that fails ends the streams that wait for it.
-        let _ = bucket.bucket().backfill_step(&|_| false, &Timestamp::default);
-        self.server.feed_into(&[], &mut sent);
+        let both = RefCell::new((&mut self.server, &mut sent));
+        let feed = || {
+            let (server, sent) = &mut *both.borrow_mut();
+            server.feed_into(&[], sent);
+        };
+        // A scan whose reader has much waits while that reads, as on a separate thread. A store
+        // that fails ends the streams that wait for it.
+        let pace = |pause: BackfillPause| {
+            feed();
+            pause.idle == 0
+        };
+        let _ = bucket.bucket().backfill_step(&pace, &Timestamp::default);
+        feed();
         if self.server.close_reason().is_some() || !lease.still_holds(session) {
             return Err(LinkFailure::Closed);
         }

@@ -42,6 +42,9 @@ pub(super) const BUCKET: &str = "default";
 pub(super) const LEASE_S: u64 = 2;
 const FAILOVER_AFTER_MS: u64 = 500;
 const QUOTA_BYTES: u64 = 1 << 20;
+/// What connections take for the sum of all quotas. The bucket's is below that of any real one, and
+/// no large document would get a part of it.
+const CONNECTIONS_QUOTA_BYTES: u64 = 256 << 20;
 const UUID: &str = "0123456789abcdef0123456789abcdef";
 /// Steps of a warmup that ends.
 const WARMUP_STEPS_MAX: usize = 10_000;
@@ -56,6 +59,12 @@ static CLOCK_NS: AtomicU64 = AtomicU64::new(1);
 /// Sets the clock that leases read.
 pub(super) fn set_clock(ns: u64) {
     CLOCK_NS.store(ns, Ordering::SeqCst);
+}
+
+/// Time passes while the node that acts waits for an answer.
+pub(super) fn delay_clocks(base_ns: &AtomicU64, ns: u64) {
+    base_ns.fetch_add(ns, Ordering::SeqCst);
+    CLOCK_NS.fetch_add(ns, Ordering::SeqCst);
 }
 
 /// All nodes have the same users.
@@ -135,6 +144,11 @@ impl WorldNode {
     /// Time of the node's clock.
     pub(super) fn clock_ns(&self, base_ns: u64) -> u64 {
         base_ns / 1000 * self.rate_permille + 1
+    }
+
+    /// The last process has stored everything.
+    pub(super) fn was_clean(&self) -> bool {
+        self.was_clean
     }
 
     pub(super) fn runs(&self) -> bool {
@@ -284,8 +298,7 @@ impl NodeRegistry {
                 break;
             }
         }
-        let quota = self.server.buckets.quota_bytes();
-        self.server.connections.memory.set_quotas(quota);
+        self.server.connections.memory.set_quotas(CONNECTIONS_QUOTA_BYTES);
         Ok(())
     }
 
