@@ -23,12 +23,13 @@ use std::time::Duration;
 
 use oribi_storage::{KvStore, LARGE_RECORD_BYTES, LookupResult, StoreError};
 use oribi_types::{DocKey, Timestamp, Vbid};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use crate::core::Core;
 use crate::failure::StoreOperation;
 use crate::item::ItemRef;
 use crate::item_pager::ItemPager;
+use crate::large_read::LARGE_READ;
 use crate::memory::MemoryStats;
 use crate::record;
 use crate::tasks::{StepClock, Task, elapsed_us};
@@ -46,10 +47,6 @@ const _: () = assert!(LARGE_RECORD_BYTES <= BATCH_BYTES, "a batch holds a small 
 
 /// How often a step that waits for its turn looks whether the bucket is about to stop.
 const TURN_LOOK: Duration = Duration::from_millis(100);
-
-/// Held by the one step of the process that reads a large document: until it is an item, it is in
-/// memory beyond every quota.
-static LARGE_READ: Mutex<()> = Mutex::new(());
 
 /// The fetches of one bucket.
 #[derive(Default)]

@@ -150,7 +150,6 @@ impl<'a> Step<'a> {
     }
 
     fn flush(self, pass: &mut FlushPass) -> Result<FlushReport, StoreError> {
-        let core = self.core;
         // The operation that waits may need a vbucket that this pass has visited already.
         if pass.is_over() || self.signal().is_urgent() {
             // Before reading: a later write sets the signal again. Never in mid-pass: that would
@@ -158,6 +157,28 @@ impl<'a> Step<'a> {
             self.signal().reset();
             pass.begin(self.vbuckets().len());
         }
+        let restored = self.restore_prepares();
+        let report = self.commit_dirty(pass)?;
+        restored.map(|()| report)
+    }
+
+    /// Commits prepares that wait for their values, some of each vbucket.
+    fn restore_prepares(self) -> Result<(), StoreError> {
+        let Step { core, clock, .. } = self;
+        for vbucket in self.vbuckets().filter(|vbucket| vbucket.wants_value()) {
+            match vbucket.restore_prepares(&core.context(clock()), core.store()) {
+                Ok(()) => _ = core.store_succeeded(StoreOperation::Read),
+                Err(error) => {
+                    core.store_failed(StoreOperation::Read, &error);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn commit_dirty(self, pass: &mut FlushPass) -> Result<FlushReport, StoreError> {
+        let core = self.core;
         if self.group == 0 {
             if let Err(error) = self.purge_dropped_collections() {
                 self.step_failed(StoreOperation::CollectionPurge, &[], &error);

@@ -10,8 +10,8 @@
 //! With the dense tier, values that are not hot become dense first ([`crate::dense`]): to inflate
 //! one that is used now and then costs less than to fetch an evicted one. Cold documents are
 //! evicted once the hand has gone round since the run began. When memory is nearly at the quota,
-//! compression is too slow for the writers, and the pager only evicts. A bucket that evicts nothing
-//! only compresses.
+//! compression is too slow for the writers, and the pager only evicts, values of open prepares
+//! first. A bucket that evicts nothing only compresses.
 //!
 //! A run begins when memory is above the high watermark and continues until it is at the low one,
 //! or with the dense tier close to the high one ([`Memory::pager_target_bytes`]).
@@ -169,6 +169,11 @@ impl ItemPager {
     pub(crate) fn step(&self, core: &Core, clock: StepClock<'_>) -> PagerReport {
         let memory = core.memory();
         let mut state = self.state.lock();
+        if memory.is_nearly_full() {
+            // Under every policy: a copy that is full of prepares could not take their commits.
+            let context = core.context(clock());
+            core.vbuckets().iter().for_each(|vbucket| _ = vbucket.evict_prepares(&context));
+        }
         let (used, target) = (memory.used_bytes(), memory.pager_target_bytes());
         if !memory.can_shrink()
             || used <= target
@@ -300,7 +305,7 @@ impl SliceWork {
     fn of(memory: &Memory, state: &State) -> SliceWork {
         let is_on = memory.dense().tier() == MemoryTier::Dense;
         let evicts = memory.policy() != EvictionPolicy::None;
-        let is_urgent = evicts && memory.used_bytes() > memory.backfill_threshold_bytes();
+        let is_urgent = evicts && memory.is_nearly_full();
         let is_round_complete =
             state.evicts_at_once || state.vbuckets_of_run > memory.vbuckets() as usize;
         SliceWork {

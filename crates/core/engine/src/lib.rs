@@ -46,6 +46,7 @@ mod idle_memory;
 #[allow(unsafe_code, reason = "the item block; invariants at the top of item.rs")]
 mod item;
 mod item_pager;
+mod large_read;
 mod memory;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "cells that the model checker watches")]

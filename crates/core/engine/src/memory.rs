@@ -50,7 +50,8 @@ const STREAMS_BYTES_MAX: u64 = 64 << 20;
 const WARM_FREQUENCY: u32 = 2;
 pub(crate) const HOT_FREQUENCY: u32 = 4;
 
-/// Per cent of the quota above which streams read nothing more from the store.
+/// Per cent of the quota above which streams read nothing more from the store, and values of open
+/// prepares leave memory.
 const BACKFILL_PERCENT: u8 = 96;
 
 /// Memory limit of the store of a bucket that evicts whole documents, in addition to the quota: a
@@ -295,6 +296,11 @@ impl Memory {
         part(self.document_quota_bytes(), BACKFILL_PERCENT)
     }
 
+    /// Little is left before the quota.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.used_bytes() > self.backfill_threshold_bytes()
+    }
+
     /// Where a run of the item pager ends: the low watermark. With the dense tier it is three
     /// quarters of the way to the high one, because a dense document frees little and its eviction
     /// costs a read of the disk.
@@ -337,7 +343,8 @@ impl Memory {
         if bytes < 0 {
             self.set_flag(NOTHING_TO_EVICT, false);
         }
-        if used > self.high_watermark_bytes() && self.can_shrink() {
+        let is_work = used > self.high_watermark_bytes() && self.can_shrink();
+        if is_work || used > self.backfill_threshold_bytes() {
             self.wake_pager();
         }
     }

@@ -74,14 +74,14 @@ pub(crate) fn prepare_of(document: &Item, level: DurabilityLevel) -> NewItem {
     header[DATATYPE_AT] = document.datatype().0;
     header[FLAGS_AT..EXPIRY_AT].copy_from_slice(&document.flags().to_be_bytes());
     header[EXPIRY_AT..].copy_from_slice(&document.expiry().to_be_bytes());
-    let key = key_of(document.key());
+    let key = stored_key(document.key());
     let key = DocKey { collection: CollectionId::PREPARES, key: &key };
     NewItem::new(key, ItemFields::default(), &[&header, document.value()])
 }
 
 /// The version that aborts the prepare of a key.
 pub(crate) fn abort_of(key: DocKey<'_>, now_s: u32) -> NewItem {
-    let key = key_of(key);
+    let key = stored_key(key);
     let key = DocKey { collection: CollectionId::PREPARES, key: &key };
     NewItem::new(key, ItemFields { deleted: true, expiry: now_s, ..ItemFields::default() }, &[])
 }
@@ -131,7 +131,7 @@ fn level_code(level: DurabilityLevel) -> u8 {
     }
 }
 
-fn key_of(key: DocKey<'_>) -> Vec<u8> {
+pub(crate) fn stored_key(key: DocKey<'_>) -> Vec<u8> {
     debug_assert_ne!(key.collection, CollectionId::PREPARES, "a prepare is about a document");
     [&key.collection.0.to_be_bytes(), key.key].concat()
 }

@@ -55,6 +55,7 @@ mod owning;
 mod paging;
 mod pending;
 mod prepare_log;
+mod prepare_paging;
 mod preparing;
 mod reading;
 mod removing;
@@ -151,6 +152,8 @@ pub struct VBucket {
     commit_waiters: Waiters,
     /// A write is not visible yet. Changes under the table's lock.
     has_pending: AtomicBool,
+    /// The commit of a prepare waits for its value, which is in the store.
+    wants_value: AtomicBool,
     /// Of an active copy. Never held while table or queue are being locked by its holder, except
     /// in the order table, this, queue.
     durability: Mutex<CopyAcknowledgements>,
@@ -205,6 +208,7 @@ impl VBucket {
             waiters: Waiters::default(),
             commit_waiters: Waiters::default(),
             has_pending: AtomicBool::new(false),
+            wants_value: AtomicBool::new(false),
             durability: Mutex::default(),
         }
     }

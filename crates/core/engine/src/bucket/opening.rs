@@ -139,7 +139,8 @@ fn stored_prepares(
     let reserve = &mut |_| ControlFlow::Continue(());
     store.scan_collection(vbid, from, reserve, &mut |record| {
         if record.seqno > completed {
-            prepares.extend(OwnedPrepare::of(&record));
+            // Of a long history there may be more than fits into memory.
+            prepares.extend(OwnedPrepare::of(&record).map(OwnedPrepare::without_value));
         }
         ControlFlow::Continue(())
     })?;

@@ -62,6 +62,12 @@ impl CheckpointManager {
         self.pending -= 1;
     }
 
+    /// The store has a prepare: its checkpoint, which is closed, counts its block from here on.
+    pub(crate) fn prepare_stored(&mut self, seqno: Seqno) {
+        assert!(seqno.0 < self.open.start, "the flusher reads closed checkpoints");
+        self.orphan(seqno.0);
+    }
+
     /// A committed version has taken the place of this one in the hash table.
     pub(crate) fn released(&mut self, seqno: Seqno) {
         debug_assert!(seqno.0 < self.open.start, "a version before a stored one is not open");

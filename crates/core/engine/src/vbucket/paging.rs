@@ -208,10 +208,13 @@ impl VBucket {
 
     fn successor(&self, policy: EvictionPolicy, victim: &ItemRef) -> Successor {
         debug_assert!(policy != EvictionPolicy::None || victim.is_deleted(), "the policy evicts");
+        let hash = self.table.seed().hash(victim.key());
         match policy {
             _ if victim.is_deleted() => Successor::Nothing,
             EvictionPolicy::Nru => Successor::Tombstone,
-            EvictionPolicy::Full if !self.is_loading() => Successor::Nothing,
+            EvictionPolicy::Full if !self.is_loading() && !self.is_pending(hash) => {
+                Successor::Nothing
+            }
             _ => Successor::Copy(NewItem::copy_of(victim, true).publish()),
         }
     }
@@ -241,7 +244,12 @@ impl VBucket {
         let current = place.and_then(|place| table.index.at(place));
         let Some(place) = place.filter(|_| current.is_some_and(is_unused)) else { return false };
         if table.pending.has(hash) {
-            return false;
+            // Below a prepare only the value may go, so that its commit finds what it replaces.
+            let is_smaller =
+                copy.as_ref().is_some_and(|copy| copy.block_bytes() < victim.block_bytes());
+            if !is_smaller || table.pending.before(hash).is_some() {
+                return false;
+            }
         }
         if copy.is_none() && !victim.is_deleted() && self.is_loading() {
             return false;

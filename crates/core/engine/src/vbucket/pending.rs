@@ -13,7 +13,8 @@
 //!
 //! Invariants:
 //! 1. A key has one pending version at most; until that is committed, no other version of the key
-//!    is queued, and the committed one is not evicted.
+//!    is queued. The committed one stays in the table: of one below a prepare only the value may be
+//!    evicted, of another nothing.
 //! 2. A pending version is the newest one that is queued under its key, in its own checkpoint or
 //!    with others: the queue never displaces the committed version in its favour, and streams read
 //!    no checkpoint that has a pending version.
@@ -28,7 +29,7 @@ use oribi_types::{CollectionId, DurabilityLevel, Seqno};
 
 use super::prepare_log::PrepareLog;
 use crate::hash_table::KeyHash;
-use crate::item::ItemRef;
+use crate::item::{ItemRef, NewItem};
 
 /// Memory of a pending version besides its block: its places in both collections.
 pub(super) const PENDING_BYTES: usize = 64;
@@ -37,7 +38,7 @@ pub(super) const PENDING_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrepareStatus {
     pub(super) level: DurabilityLevel,
-    /// Bytes of the block in the queue.
+    /// Bytes of the block in the queue; 0 once the queue counts them with its checkpoint.
     pub(super) queued_bytes: usize,
     /// Its client has stopped to wait, so it is aborted unless it can be committed.
     pub(super) is_overdue: bool,
@@ -55,6 +56,21 @@ impl PendingWrite {
     pub(super) fn counted_bytes(&self) -> usize {
         let queued_bytes = self.prepare.map_or(0, |prepare| prepare.queued_bytes);
         self.item.block_bytes() + PENDING_BYTES + queued_bytes
+    }
+
+    /// True for a prepare that would take less memory once it is in the store only.
+    pub(super) fn can_shrink(&self) -> bool {
+        let is_value_here = self.item.block_bytes_evicted() < self.item.block_bytes();
+        self.prepare.is_some_and(|prepare| prepare.queued_bytes > 0 || is_value_here)
+    }
+}
+
+/// The version without its value, if that takes less memory.
+pub(super) fn without_value(item: &ItemRef) -> ItemRef {
+    debug_assert!(!item.is_dense(), "no pending version is dense");
+    match item.block_bytes_evicted() < item.block_bytes() {
+        true => NewItem::copy_of(item, true).publish(),
+        false => item.clone(),
     }
 }
 
@@ -165,6 +181,21 @@ impl PendingWrites {
         let seqno = *self.by_key.get(&hash.0)?;
         debug_assert!(seqno > Seqno(0), "a pending version has a seqno");
         (!self.has_prepare(seqno)).then(|| Seqno(seqno.0 - 1))
+    }
+
+    /// Prepares up to `stored` whose memory can be freed.
+    pub(super) fn stored_prepares(
+        &mut self,
+        stored: Seqno,
+    ) -> impl Iterator<Item = &mut PendingWrite> {
+        let end = self.versions.partition_point(|pending| pending.item.seqno() <= stored);
+        self.versions.range_mut(..end).filter(|pending| pending.can_shrink())
+    }
+
+    /// The oldest version, if it is a prepare whose value is in the store only.
+    pub(super) fn oldest_without_value(&mut self) -> Option<&mut PendingWrite> {
+        let oldest = self.versions.front_mut()?;
+        (oldest.prepare.is_some() && oldest.item.is_evicted()).then_some(oldest)
     }
 
     pub(super) fn hold(&mut self, hash: KeyHash, pending: PendingWrite) {

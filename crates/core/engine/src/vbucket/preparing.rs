@@ -10,6 +10,9 @@
 //!    predecessor may have shown them.
 //! 3. A replica acknowledges nothing from the first prepare on that has to be stored and is not.
 //!
+//! A prepare whose value left memory waits for it before it is committed
+//! ([`super::prepare_paging`]).
+//!
 //! Called by writes, the replication consumer, the flusher and the owner of the assignment.
 
 use std::sync::atomic::Ordering;
@@ -22,7 +25,7 @@ use oribi_types::{
 use super::committing::{COMMITS_PER_SLICE, CommitGarbage};
 use super::context::Context;
 use super::fetching::is_absence_marker;
-use super::pending::{PendingWrite, PrepareStatus};
+use super::pending::{PendingWrite, PrepareStatus, without_value};
 use super::shared_table::TableGuard;
 use super::write_quorum::WriteQuorum;
 use super::{HANDING_OVER, LOADING, RECOMMITTING, VBucket};
@@ -136,6 +139,7 @@ impl VBucket {
         while !is_last {
             let mut outcomes: Vec<(Seqno, PersistOutcome)> = Vec::new();
             let mut garbage: Vec<OutcomeGarbage> = Vec::new();
+            let mut wants_value = false;
             let streams = {
                 let mut table = self.table.lock();
                 if !self.has_outcomes() {
@@ -151,6 +155,10 @@ impl VBucket {
                     if !commits && !is_overdue {
                         break;
                     }
+                    wants_value = commits && table.pending.oldest_without_value().is_some();
+                    if wants_value {
+                        break;
+                    }
                     let (outcome, displaced) =
                         self.complete(context, &mut table, &mut queue, commits);
                     garbage.push(displaced);
@@ -160,6 +168,9 @@ impl VBucket {
                 self.end_recommitting(&table);
                 self.released(&table, &mut queue)
             };
+            if wants_value {
+                self.ask_for_value(context);
+            }
             if outcomes.is_empty() {
                 return;
             }
@@ -192,6 +203,7 @@ impl VBucket {
         // in between must not end without both.
         let (replaced, displaced) = match commits {
             true => {
+                assert!(!item.is_evicted(), "a commit has its value");
                 let mut new = NewItem::copy_of(item, false);
                 let hash = hash(item);
                 let place = table.index.locate(hash, item.key());
@@ -219,7 +231,7 @@ impl VBucket {
         let at = queue.high_seqno();
         assert!(seqno < at, "an outcome has its own seqno");
         table.pending.log.completed(seqno, at, commits);
-        let dequeued = queue.complete_prepare(seqno);
+        let dequeued = dequeue(queue, &pending);
         let outcome = if commits { PersistOutcome::Committed(at) } else { PersistOutcome::Failed };
         let replaced = (replaced, table.index.take_retired(), Some(pending.item));
         (outcome, (dequeued, displaced, replaced))
@@ -237,7 +249,7 @@ impl VBucket {
         assert!(pending.prepare.is_some(), "only a prepare is closed");
         assert!(seqno < at, "a prepare is completed after it was made");
         queue.pending_removed(pending.counted_bytes());
-        let dequeued = queue.complete_prepare(seqno);
+        let dequeued = dequeue(queue, &pending);
         table.pending.log.completed(seqno, at, false);
         (dequeued, None, (None, Vec::new(), Some(pending.item)))
     }
@@ -282,9 +294,15 @@ impl VBucket {
     }
 }
 
+/// Takes the queued block of a completed prepare out, unless its checkpoint counts it already.
+fn dequeue(queue: &mut CheckpointManager, pending: &PendingWrite) -> Option<ItemRef> {
+    let queued_bytes = pending.prepare.map_or(0, |prepare| prepare.queued_bytes);
+    if queued_bytes > 0 { queue.complete_prepare(pending.item.seqno()) } else { None }
+}
+
 /// A prepare as the store has it.
 pub(crate) struct OwnedPrepare {
-    item: ItemRef,
+    pub(super) item: ItemRef,
     level: DurabilityLevel,
 }
 
@@ -299,6 +317,11 @@ impl OwnedPrepare {
         let mut new = NewItem::new(key, fields, &[value]);
         new.set_version(record.cas, record.seqno, record.rev_seqno);
         Some(OwnedPrepare { item: new.publish(), level })
+    }
+
+    /// The same without its value, which stays in the store.
+    pub(crate) fn without_value(self) -> OwnedPrepare {
+        OwnedPrepare { item: without_value(&self.item), ..self }
     }
 
     pub(crate) fn seqno(&self) -> Seqno {

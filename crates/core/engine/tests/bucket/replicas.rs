@@ -4,6 +4,7 @@
 mod durable;
 mod epochs;
 mod evicted;
+mod full;
 mod roles;
 mod world;
 

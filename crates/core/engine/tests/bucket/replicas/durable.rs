@@ -7,10 +7,12 @@ use std::sync::Arc;
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::dcp::{StreamChange, StreamFilter, StreamRequest, StreamStep};
 use oribi_engine::{
-    AppliedMutation, Bucket, GetOutcome, ListError, ListRequest, MutationOutcome,
+    AppliedMutation, Bucket, BucketConfig, GetOutcome, ListError, ListRequest, MutationOutcome,
     OperationRejection, PersistOutcome, PersistenceSink, WriteQuorum, WriteVisibility,
 };
-use oribi_storage::{MemoryMedium, MemoryStore, StoreMaintenance as _};
+use oribi_storage::{
+    FaultPlan, FaultStore, KvStore, MemoryMedium, MemoryStore, StoreMaintenance as _,
+};
 use oribi_types::{Cas, CollectionId, CopiesEpoch, CopyId, DocKey, DurabilityLevel, Seqno};
 use parking_lot::Mutex;
 
@@ -18,19 +20,19 @@ use super::world::{Link, NoSink, get_replica, replica_request};
 use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, config, done, entropy, key, set};
 
-const MAJORITY: DurabilityLevel = DurabilityLevel::Majority;
+pub(super) const MAJORITY: DurabilityLevel = DurabilityLevel::Majority;
 const PERSIST: DurabilityLevel = DurabilityLevel::PersistToMajority;
-const EPOCH: CopiesEpoch = CopiesEpoch(1);
+pub(super) const EPOCH: CopiesEpoch = CopiesEpoch(1);
 
 fn id(node: u16) -> CopyId {
     CopyId { node, copy: 1 }
 }
 
 /// A node with one copy, on a disk that outlives it.
-struct Node {
+pub(super) struct Node {
     id: CopyId,
     disk: Arc<MemoryMedium>,
-    bucket: Arc<Bucket>,
+    pub(super) bucket: Arc<Bucket>,
 }
 
 impl Node {
@@ -41,11 +43,20 @@ impl Node {
         Node { id: id(node), disk, bucket }
     }
 
-    fn restart(&mut self) {
+    /// A node with another bucket than usual, and the plan by which its disk fails.
+    pub(super) fn with(node: u16, config: BucketConfig) -> (Node, Arc<FaultPlan>) {
+        let (disk, plan) = (Arc::new(MemoryMedium::default()), FaultPlan::none());
+        let store = FaultStore::new(MemoryStore::on(Arc::clone(&disk)), Arc::clone(&plan));
+        let bucket = opened_over(config, Arc::new(store), true);
+        bucket.become_replica(VB).expect("an empty copy");
+        (Node { id: id(node), disk, bucket }, plan)
+    }
+
+    pub(super) fn restart(&mut self) {
         self.bucket = opened(&self.disk, false);
     }
 
-    fn promote(&self, epoch: u64, nodes: &[u16]) {
+    pub(super) fn promote(&self, epoch: u64, nodes: &[u16]) {
         self.bucket.promote(VB, CopiesEpoch(epoch)).expect("a replica");
         self.begin(epoch, nodes);
     }
@@ -62,15 +73,15 @@ impl Node {
         self.vbucket().complete_prepares(&self.bucket.context(NOW));
     }
 
-    fn vbucket(&self) -> &oribi_engine::VBucket {
+    pub(super) fn vbucket(&self) -> &oribi_engine::VBucket {
         self.bucket.vbucket(VB).expect("it exists")
     }
 
-    fn flush(&self) {
+    pub(super) fn flush(&self) {
         while self.bucket.flush_step().expect("the store is sound").more {}
     }
 
-    fn write(&self, name: &str, value: &str, level: DurabilityLevel) -> AppliedMutation {
+    pub(super) fn write(&self, name: &str, value: &str, level: DurabilityLevel) -> AppliedMutation {
         done(self.try_write(name, value, level))
     }
 
@@ -85,13 +96,13 @@ impl Node {
     }
 
     /// This replica's acknowledgement reaches the active.
-    fn acknowledge(&self, active: &Node, epoch: CopiesEpoch) {
+    pub(super) fn acknowledge(&self, active: &Node, epoch: CopiesEpoch) {
         let (seqno, _) = self.vbucket().acknowledgeable_seqno();
         let context = active.bucket.context(NOW);
         active.vbucket().copy_acknowledged(&context, (self.id, epoch), seqno);
     }
 
-    fn value(&self, name: &str) -> Option<String> {
+    pub(super) fn value(&self, name: &str) -> Option<String> {
         let found = match self.vbucket().is_replica() {
             true => get_replica(&self.bucket, key(name), NOW),
             false => self.bucket.get(VB, key(name), NOW),
@@ -105,15 +116,18 @@ impl Node {
 }
 
 fn opened(disk: &Arc<MemoryMedium>, is_clean: bool) -> Arc<Bucket> {
-    let store = Arc::new(MemoryStore::on(Arc::clone(disk)));
-    let bucket = Bucket::open_copies(config(), store, entropy(), is_clean).expect("it opens");
+    opened_over(config(), Arc::new(MemoryStore::on(Arc::clone(disk))), is_clean)
+}
+
+fn opened_over(config: BucketConfig, store: Arc<dyn KvStore>, is_clean: bool) -> Arc<Bucket> {
+    let bucket = Bucket::open_copies(config, store, entropy(), is_clean).expect("it opens");
     while !bucket.stats().warmup.done {
         bucket.warmup_step();
     }
     bucket
 }
 
-fn trio() -> (Node, Node, Node) {
+pub(super) fn trio() -> (Node, Node, Node) {
     let (active, second, third) = (Node::new(1), Node::new(2), Node::new(3));
     active.promote(1, &[1, 2, 3]);
     (active, second, third)
