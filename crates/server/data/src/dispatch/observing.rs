@@ -5,6 +5,7 @@
 
 use oribi_auth::Privilege;
 use oribi_engine::{MetaOutcome, OperationRejection};
+use oribi_protocol::dcp::stream_request::FailoverLog;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
@@ -31,15 +32,20 @@ struct ObservedKey {
     field: Box<[u8]>,
 }
 
-/// GetFailoverLog: uuid u64 and seqno u64 of each history, newest first.
+/// GetFailoverLog: uuid u64 and seqno u64 of each history, newest first. A copy answers, too:
+/// Couchbase's Java client of streams asks every copy for its log before it observes it.
 pub(super) fn failover_log<'a>(req: &mut Request<'a>) -> Outcome<'a> {
-    let vbucket = req.bucket().serving_vbucket(req.named_vbucket())?;
-    let mut value = Vec::new();
-    for entry in vbucket.failover_table() {
-        value.extend_from_slice(&entry.uuid.0.to_be_bytes());
-        value.extend_from_slice(&entry.seqno.0.to_be_bytes());
+    let vbucket = req.bucket().readable_vbucket(req.named_vbucket())?;
+    let table = vbucket.failover_table();
+    if table.is_empty() {
+        // A copy that begins has no history before its first stream.
+        return Err(OperationRejection::NotMyVbucket.into());
     }
-    debug_assert!(!value.is_empty(), "a vbucket that serves has a history");
+    let mut value = Vec::with_capacity(table.len() * FailoverLog::ENTRY_BYTES);
+    for entry in table {
+        FailoverLog::write_entry(&mut value, entry.uuid, entry.seqno);
+    }
+    assert!(FailoverLog::decode(&value).is_some(), "a log has whole entries");
     Ok(HandlerReply::value(value))
 }
 

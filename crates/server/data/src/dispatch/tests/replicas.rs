@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use oribi_engine::EvictionPolicy;
+use oribi_protocol::dcp::stream_request::FailoverLog;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
@@ -10,6 +11,7 @@ use oribi_protocol::sub_document::DocFlags;
 use oribi_storage::MemoryStore;
 use oribi_types::{CollectionId, CopiesEpoch, DocKey, DurabilityLevel};
 
+use super::dcp::CONSUMER;
 use super::{Client, MODERN, SET_EXTRAS, about};
 use crate::harness::ConnectionHarness;
 
@@ -127,6 +129,26 @@ fn copies_answer_observations() {
     flush(&client);
     assert_eq!(super::observing::observe(&mut client, &[b"k"]), [(1, cas)]);
     assert_eq!(seqnos(&client.ask(&asked).value), (1, 1));
+}
+
+// Compat (Key-value): FAILOVER_LOG
+// Couchbase's Java client of streams asks every copy for its log, and closed its connection to each
+// node with a replica when that one answered "not my vbucket".
+#[test]
+fn copies_answer_with_their_failover_log() {
+    let mut client = Client::modern();
+    assert_eq!(client.set(b"k", JSON).status, Status::Success);
+    let vbid = about(Opcode::Get, b"k").vbid;
+    let ask = |opcode| RequestParts { vbid, ..RequestParts::new(opcode) };
+    let active = client.ask(&ask(Opcode::GetFailoverLog)).value;
+    assert_eq!(active.len(), FailoverLog::ENTRY_BYTES);
+    become_replica(&client);
+    let mut consumer = client.consumer(&CONSUMER, 1);
+    for reply in
+        [client.ask(&ask(Opcode::GetFailoverLog)), consumer.ask(&ask(Opcode::DcpGetFailoverLog))]
+    {
+        assert_eq!((reply.status, &reply.value), (Status::Success, &active));
+    }
 }
 
 // Compat (Differences): Durability with replicas
