@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::agent::{Agent, ClusterView, understood};
 use crate::agreement::{AgreementError, RecordChange, RecordComparison};
 use crate::assignment::assign;
-use crate::records::{MapBucket, MapNode, MapRecord, VbucketPlace};
+use crate::records::{MapBucket, MapNode, MapRecord, NodeRecord, VbucketPlace};
 use crate::signals::LeaveStage;
 
 /// The bucket settings that the map needs.
@@ -56,10 +56,12 @@ impl Agent {
     }
 }
 
-/// The map for the present nodes; `None` when there are none.
+/// The map for the present nodes; `None` when there are none. Nodes that are gone come last, as
+/// leaving, until others have the active role of their vbuckets: Couchbase's Java client of streams
+/// gives up a vbucket for which the map names no node.
 fn next_map(view: &ClusterView) -> Option<MapRecord> {
     let staying = view.nodes.iter().filter(|(_, record)| !record.leaving);
-    let nodes: Vec<MapNode> = staying
+    let mut nodes: Vec<MapNode> = staying
         .map(|(name, record)| MapNode { name: name.clone(), record: record.clone() })
         .collect();
     if nodes.is_empty() {
@@ -80,7 +82,17 @@ fn next_map(view: &ClusterView) -> Option<MapRecord> {
         debug_assert!(owners.iter().all(|owner| *owner < nodes.len()), "owners are in the map");
         map.buckets.insert(name.clone(), MapBucket { uuid: outline.uuid, owners });
     }
+    nodes.extend(succeeded(view, &nodes));
     Some(MapRecord { nodes, ..map })
+}
+
+/// Nodes of the last map that are not among `staying`, and whose active role others are to take.
+fn succeeded(view: &ClusterView, staying: &[MapNode]) -> Vec<MapNode> {
+    let stays = |name: &str| staying.iter().any(|node| node.name == name);
+    let gone = view.map.nodes.iter().filter(|node| !stays(&node.name));
+    let succeeded = gone.filter(|node| view.has_successors(&node.name));
+    let leaving = |node: &MapNode| NodeRecord { leaving: true, ..node.record.clone() };
+    succeeded.map(|node| MapNode { name: node.name.clone(), record: leaving(node) }).collect()
 }
 
 /// The positions of a bucket's owners among `nodes`. A node that cannot reach the store keeps the
@@ -121,13 +133,15 @@ fn owners_of(
 mod tests {
     use std::collections::BTreeSet;
 
+    use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
     use oribi_types::Vbid;
 
     use super::next_map;
     use crate::agent::ClusterView;
     use crate::agreement::{AgreementRecord, SessionId};
     use crate::copies::moves::RebalanceRecord;
-    use crate::records::{Holder, NodeRecord, VbucketPlace, token_of};
+    use crate::copies::roster::Roster;
+    use crate::records::{CopiesEntry, Holder, NodeRecord, VbucketPlace, token_of};
 
     fn node(leaving: bool) -> NodeRecord {
         NodeRecord {
@@ -183,6 +197,50 @@ mod tests {
         anew.map = left;
         anew.map.buckets.get_mut("b").unwrap().uuid = "other".to_owned();
         assert_eq!(next_map(&anew).unwrap().buckets["b"].uuid, "u");
+    }
+
+    /// Regression: a map without an active node ended the streams of Couchbase's Java client, and
+    /// with them a task of its Kafka connector, at every failover.
+    #[test]
+    fn a_gone_active_node_is_named_until_promotion() {
+        let names = ["a", "b", "c"];
+        let mut view = view(&names.map(|name| (name, false)));
+        let text = br#"{"uuid":"u","vbuckets":1,"replicas":1}"#;
+        view.buckets.get_mut("b").unwrap().value = text.to_vec();
+        for (name, record) in &mut view.nodes {
+            record.disk = Some(name.clone());
+        }
+        view.roster = Roster::default().with(names.iter().map(|name| (*name, *name))).unwrap();
+        let copies = [1, 2].map(|node| CopyId { node, copy: 1 });
+        let record = CopiesRecord {
+            epoch: CopiesEpoch(1),
+            active: copies[0],
+            members: copies.to_vec(),
+            joining: Vec::new(),
+            configured: 2,
+            handover: None,
+        };
+        let place = VbucketPlace { uuid: "u".to_owned(), vbid: Vbid(0) };
+        let (key, bucket) = ("k".to_owned(), "b".to_owned());
+        view.copies.insert(place.clone(), CopiesEntry { key, bucket, revision: 1, record });
+        let rows = |view: &mut ClusterView| {
+            view.map = next_map(view).unwrap();
+            let (_, placement) = view.copy_placements(1).next().unwrap();
+            (view.map.nodes.len(), placement.owners[0], placement.replicas[0][0])
+        };
+        assert_eq!(rows(&mut view), (3, Some(0), Some(1)));
+        view.nodes.get_mut("a").unwrap().leaving = true;
+        assert_eq!(rows(&mut view), (3, Some(2), Some(0)));
+        view.nodes.remove("a");
+        assert_eq!(rows(&mut view), (3, Some(2), Some(0)));
+        assert_eq!(next_map(&view).unwrap(), view.map, "a second look changes nothing");
+        // Without a node that may take over, there is no active copy.
+        let left = view.nodes.remove("b").unwrap();
+        assert_eq!(rows(&mut view), (1, None, None));
+        view.nodes.insert("b".to_owned(), left);
+        let record = &mut view.copies.get_mut(&place).unwrap().record;
+        (record.active, record.members) = (copies[1], vec![copies[1]]);
+        assert_eq!(rows(&mut view), (2, Some(0), None));
     }
 
     #[test]

@@ -132,6 +132,18 @@ impl ClusterView {
         })
     }
 
+    /// True while other nodes have members of vbuckets whose active copies are on this node.
+    pub(crate) fn has_successors(&self, name: &str) -> bool {
+        self.copies.values().any(|entry| {
+            let record = &entry.record;
+            let is_successor = |copy: &CopyId| {
+                *copy != record.active && self.staying().any(|(number, _)| number == copy.node)
+            };
+            self.roster.name(record.active.node) == Some(name)
+                && record.members.iter().any(is_successor)
+        })
+    }
+
     /// What clients see of buckets with copies: the active one of each vbucket, then the replicas.
     pub(crate) fn copy_placements(
         &self,
@@ -145,20 +157,27 @@ impl ClusterView {
             let manifest = view.manifests.get(name).map_or(0, |manifest| manifest.mod_revision);
             let mut rev = map_revision.max(manifest);
             let position = |number: u16| {
-                let name = view.roster.name(number).filter(|_| view.is_live(number))?;
+                let name = view.roster.name(number)?;
                 view.map.nodes.iter().position(|node| node.name == name)
+            };
+            // The map names the node of an active copy until another one is promoted.
+            let of_active =
+                |number: u16| position(number).filter(|_| !view.roster.is_replaced(number));
+            let of_replica = |number: u16| {
+                let stays = |at: &usize| !view.map.nodes[*at].record.leaving;
+                position(number).filter(|at| stays(at) && view.is_live(number))
             };
             let (mut owners, mut replicas) = (Vec::new(), Vec::new());
             for vbid in (0..outline.vbuckets).map(Vbid) {
                 let entry = view.copies.get(&VbucketPlace { uuid: outline.uuid.clone(), vbid });
                 let record = entry.map(|entry| &entry.record);
                 rev = rev.max(entry.map_or(0, |entry| entry.revision));
-                owners.push(record.and_then(|record| position(record.active.node)));
+                owners.push(record.and_then(|record| of_active(record.active.node)));
                 let others = record.into_iter().flat_map(|record| {
                     record.members.iter().filter(|copy| **copy != record.active)
                 });
                 let mut chain: Vec<Option<usize>> =
-                    others.map(|copy| position(copy.node)).collect();
+                    others.map(|copy| of_replica(copy.node)).collect();
                 // Clients want the copies that exist first.
                 chain.sort_by_key(Option::is_none);
                 chain.resize(replica_count, None);
