@@ -320,7 +320,7 @@ impl VbucketDcpStream {
             return;
         };
         self.cursor = Some(registered.cursor);
-        if self.vbucket().incarnation() != self.opening.incarnation {
+        if self.vbucket().stream_generation() != self.opening.generation {
             self.ending = Some(StreamEndReason::StateChanged);
             return;
         }
@@ -353,10 +353,10 @@ impl VbucketDcpStream {
         is_inside && is_in_store
     }
 
-    /// True while the vbucket serves the history that it had when the stream was opened.
+    /// True while the vbucket has served since the stream was opened.
     fn is_current(&self) -> bool {
         let vbucket = self.vbucket();
-        vbucket.is_serving() && vbucket.incarnation() == self.opening.incarnation
+        vbucket.is_serving() && vbucket.stream_generation() == self.opening.generation
     }
 
     fn is_at_its_end(&self) -> bool {

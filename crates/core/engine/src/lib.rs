@@ -112,6 +112,6 @@ pub use tombstone_purge::PurgeReport;
 pub use vbucket::{
     ApplyError, CollectionStats, Context, CopyStanding, CurrentVersion, KeyStats, NextVersion,
     ReplicaPosition, ReplicatedDocument, SnapshotChanges, Stamp, VBucket, VbucketStats,
-    VersionFields, WalkCursor, WriteQuorum, WriteVisibility, counter_value,
+    VersionFields, WalkCursor, WriteQuorum, WriteVisibility, counter_value, histories,
 };
 pub use warmup::{WarmupState, WarmupStats, WarmupStep};

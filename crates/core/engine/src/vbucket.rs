@@ -122,6 +122,9 @@ pub struct VBucket {
     /// Raised whenever ownership begins or ends, so that work of an earlier ownership is recognised
     /// as stale. Changes only while table and queue are locked.
     incarnation: AtomicU64,
+    /// How often all streams were ended: one of an earlier time never continues, whatever role the
+    /// vbucket has had since. Changes only while the queue is locked.
+    stream_generation: AtomicU64,
     table: SharedTable,
     queue: CachePadded<VbucketLock<CheckpointManager>>,
     /// `None` when documents are kept in memory only.
@@ -185,6 +188,7 @@ impl VBucket {
         VBucket {
             id,
             incarnation: AtomicU64::new(0),
+            stream_generation: AtomicU64::new(0),
             table: SharedTable::new(
                 VbucketTable::new(HashTable::new(seed.clone()), state.max_deleted_rev_seqno),
                 phase_at_start(state.phase, loading),
@@ -250,8 +254,8 @@ impl VBucket {
         Seqno(self.persisted_seqno.load(Ordering::Acquire))
     }
 
-    /// True when what `history` had at this seqno is part of the vbucket: a change of the copies
-    /// begins another history, and ends none of the writes before it.
+    /// True when what `history` had at this seqno is part of the vbucket: a promotion begins
+    /// another history, and ends none of the writes before it.
     pub(crate) fn continues(&self, history: VbUuid, seqno: Seqno) -> bool {
         let table = self.failover_table.lock();
         let at = table.iter().position(|entry| entry.uuid == history);
@@ -280,7 +284,31 @@ impl VBucket {
     /// The state with which the store takes the removal of every document now. Seqno and CAS
     /// continue; no history before `uuid` is known.
     pub(crate) fn emptied_state(&self, uuid: VbUuid) -> VbucketState {
-        emptied_state(&self.table.lock(), &self.queue.lock(), uuid)
+        self.state_without_documents(&self.table.lock(), &self.queue.lock(), uuid)
+    }
+
+    /// What copies have promised and recorded outlives the documents, and so does the epoch that
+    /// copies name when they ask to follow.
+    fn state_without_documents(
+        &self,
+        table: &VbucketTable,
+        queue: &CheckpointManager,
+        uuid: VbUuid,
+    ) -> VbucketState {
+        let newest = self.failover_table.lock().first().copied();
+        let epoch = newest.map_or(CopiesEpoch(0), |newest| newest.epoch);
+        let kept = self.copy_state.lock();
+        VbucketState {
+            max_cas: queue.max_cas(),
+            max_deleted_rev_seqno: table.max_deleted_rev(),
+            purge_seqno: queue.high_seqno(),
+            promised_epoch: kept.promised_epoch,
+            recorded_epoch: kept.recorded_epoch,
+            is_intact: kept.is_intact,
+            failover_table: vec![FailoverEntry { uuid, seqno: queue.high_seqno(), epoch }],
+            ..VbucketState::empty()
+        }
+        .complete_at(queue.high_seqno())
     }
 
     /// Forgets every document in memory, and every history before `uuid`: a reader of an earlier
@@ -295,12 +323,12 @@ impl VBucket {
         let (streams, dropped, pending, expelled, state) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
-            let streams = queue.end_streams();
+            let streams = self.end_streams(&mut queue);
             let pending = self.clear_pending(&mut table, &mut queue);
             let (dropped, expelled) = (table.clear(), queue.clear());
             // A fetch in progress reads the version before.
             self.incarnation.fetch_add(1, Ordering::AcqRel);
-            let state = emptied_state(&table, &queue, uuid);
+            let state = self.state_without_documents(&table, &queue, uuid);
             let high_seqno = state.high_seqno;
             self.failover_table.lock().clone_from(&state.failover_table);
             self.uuid.store(uuid.0, Ordering::Relaxed);
@@ -322,18 +350,6 @@ impl VBucket {
     }
 }
 
-fn emptied_state(table: &VbucketTable, queue: &CheckpointManager, uuid: VbUuid) -> VbucketState {
-    let high_seqno = queue.high_seqno();
-    VbucketState {
-        max_cas: queue.max_cas(),
-        max_deleted_rev_seqno: table.max_deleted_rev(),
-        purge_seqno: high_seqno,
-        failover_table: vec![FailoverEntry { uuid, seqno: high_seqno, epoch: CopiesEpoch(0) }],
-        ..VbucketState::empty()
-    }
-    .complete_at(high_seqno)
-}
-
 /// The phase of a vbucket that a bucket is opened with.
 fn phase_at_start(phase: VbucketPhase, loading: bool) -> u8 {
     match (phase, loading) {
@@ -344,11 +360,27 @@ fn phase_at_start(phase: VbucketPhase, loading: bool) -> u8 {
     }
 }
 
-/// Puts a history in front of a failover table, dropping the oldest beyond the limit. Histories
-/// that began above it are void: nothing of them is here.
+/// Puts a history, or the epoch in which the newest one continues, in front of a failover table,
+/// dropping the oldest beyond the limit. Histories that began above it are void: nothing of them is
+/// here. Of the epochs in which a history continued only the newest matters.
 pub(crate) fn push_history(table: &mut Vec<FailoverEntry>, entry: FailoverEntry) {
     table.retain(|older| older.seqno <= entry.seqno);
+    if table.first().is_some_and(|newest| is_continuation(table, newest)) {
+        table.remove(0);
+    }
     table.insert(0, entry);
     table.truncate(FAILOVER_ENTRIES_MAX);
     assert!((1..=FAILOVER_ENTRIES_MAX).contains(&table.len()), "a failover table is bounded");
+}
+
+/// The histories of a failover table, newest first, as readers know them: an epoch in which a
+/// history continues is not another one.
+pub fn histories(table: &[FailoverEntry]) -> impl Iterator<Item = &FailoverEntry> {
+    table.iter().filter(|entry| !is_continuation(table, entry))
+}
+
+/// True for an entry that says in which epoch the history before it continues.
+fn is_continuation(table: &[FailoverEntry], entry: &FailoverEntry) -> bool {
+    let same = table.iter().rev().find(|older| older.uuid == entry.uuid);
+    same.is_some_and(|oldest| oldest != entry)
 }

@@ -15,14 +15,15 @@ pub enum VbucketPhase {
     Dead = 4,
 }
 
-/// One entry of a failover table: the history `uuid` began after `seqno`.
+/// One entry of a failover table: the history `uuid` began after `seqno`, or continued in another
+/// epoch; then the next older entry has the same uuid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FailoverEntry {
     /// Identity of the history.
     pub uuid: VbUuid,
-    /// Last seqno of the history before it.
+    /// Last seqno before it.
     pub seqno: Seqno,
-    /// Epoch of the vbucket's copies in which the history began; 0 without copies.
+    /// Epoch of the vbucket's copies that begins here; 0 without copies.
     pub epoch: CopiesEpoch,
 }
 

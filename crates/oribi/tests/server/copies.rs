@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use oribi_client::{Client, ConnectOptions, KvNode, WriteOptions};
@@ -175,6 +177,13 @@ impl Cluster {
         });
     }
 
+    /// In planned changes no copy has what its active copy has not.
+    #[track_caller]
+    pub(crate) fn assert_nothing_copied_afresh(&self) {
+        let outputs = self.outputs();
+        assert!(!outputs.contains("copied afresh"), "{outputs}");
+    }
+
     pub(crate) async fn client(&self, at: &[usize]) -> Client {
         let place = |at: &usize| KvNode::new("127.0.0.1".to_owned(), self.nodes[*at].port());
         let mut options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, BUCKET)
@@ -255,6 +264,53 @@ async fn a_node_that_stops_in_order_hands_over() {
     cluster.wait_for_copies(1);
     check(&client, "before", 200).await;
     check(&client, "during", 200).await;
+}
+
+/// Writes until it is stopped. A write under way when its node stops may fail.
+async fn keep_writing(client: Arc<Client>, name: usize, stops: Arc<AtomicBool>) -> usize {
+    let mut count = 0;
+    while !stops.load(Ordering::Relaxed) {
+        let (key, value) = (format!("load-{name}-{}", count % 1000), Bytes::from(vec![b'x'; 400]));
+        let collection = client.default_collection();
+        let options = WriteOptions::new();
+        let _ = client.upsert(collection, key.as_bytes(), value, &options).await;
+        count += 1;
+    }
+    count
+}
+
+// Every change of the copies began another history, of which copies had a part by the stream of the
+// one before: they were copied afresh, and durable writes were impossible until then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_under_load_copies_nothing_afresh() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    cluster.create(2);
+    cluster.wait_for_copies(2);
+    let client = Arc::new(cluster.client(&[0, 1, 2]).await);
+    write(&client, "before", 200).await;
+    let stops = Arc::<AtomicBool>::default();
+    let writer = |name| tokio::spawn(keep_writing(Arc::clone(&client), name, Arc::clone(&stops)));
+    let writers: Vec<_> = (0..8).map(writer).collect();
+    let stopped = tokio::task::block_in_place(|| cluster.nodes[2].terminate().unwrap());
+    assert!(stopped.success(), "{}", cluster.nodes[2].output());
+    // The leader leaves the copies of the node out, and takes them in again.
+    tokio::task::block_in_place(|| {
+        cluster.wait("copies are left out", || {
+            let status = cluster.http(0).get("/node/cluster").ok()?.json().ok()?;
+            let mut nodes = status["nodes"].as_array()?.iter();
+            let gone = nodes.find(|node| node["name"] == "three")?;
+            (gone["active"] == 0 && gone["replicas"] == 0).then_some(())
+        });
+        cluster.nodes[2].restart().unwrap();
+        cluster.wait_for_reports();
+    });
+    stops.store(true, Ordering::Relaxed);
+    for writer in writers {
+        assert!(writer.await.unwrap() > 0);
+    }
+    cluster.wait_for_copies(2);
+    check(&client, "before", 200).await;
+    cluster.assert_nothing_copied_afresh();
 }
 
 // A collection manager asks the nodes in turn.

@@ -181,6 +181,7 @@ async fn a_third_node_gets_its_share_under_load() {
         assert!((VBUCKETS / 3..=VBUCKETS / 3 + 1).contains(&active), "{port}: {active} active");
     }
     check(&client, &counts).await;
+    cluster.assert_nothing_copied_afresh();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -215,4 +216,5 @@ async fn a_node_is_removed_under_load() {
     });
     assert!(cluster.nodes[2].terminate().unwrap().success(), "{}", cluster.nodes[2].output());
     check(&client, &counts).await;
+    cluster.assert_nothing_copied_afresh();
 }

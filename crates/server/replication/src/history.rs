@@ -8,7 +8,8 @@ use crate::copies::CopiesEpoch;
 pub const HISTORY_ENTRIES_MAX: usize = 25;
 const _: () = assert!(HISTORY_ENTRIES_MAX > 1, "a promotion keeps the history before it");
 
-/// The history `uuid` began after `seqno`, in `epoch`.
+/// The history `uuid` began after `seqno`, in `epoch`, or continued there in a later epoch; then
+/// the next older entry has the same uuid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HistoryEntry {
     pub uuid: VbUuid,
@@ -40,9 +41,15 @@ pub enum Resume {
 }
 
 impl History {
-    /// Begins a history after `entry.seqno`. Entries above it are void.
+    /// Begins a history after `entry.seqno`, or continues the newest one. Entries above it are
+    /// void, and of the epochs in which a history continued only the newest matters.
     pub fn begin(&mut self, entry: HistoryEntry) {
         self.entries.retain(|older| older.seqno <= entry.seqno);
+        if let [newest, before, ..] = &self.entries[..]
+            && newest.uuid == before.uuid
+        {
+            self.entries.remove(0);
+        }
         self.entries.insert(0, entry);
         self.entries.truncate(HISTORY_ENTRIES_MAX);
         assert!((1..=HISTORY_ENTRIES_MAX).contains(&self.entries.len()), "a history is bounded");

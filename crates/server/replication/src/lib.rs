@@ -16,8 +16,8 @@
 //! # Rules
 //!
 //! M are the members of the record of an epoch, w is the majority of the configured copies or |M|.
-//! - **R1** Only the active of epoch e appends in e, after it read the record of e and began a new
-//!   history entry.
+//! - **R1** Only the active of epoch e appends in e, after it read the record of e and began an
+//!   entry of its history: a new history, or the one that it continues as the active of e - 1.
 //! - **R2** A copy accepts a stream of e only if its promise is at most e, and it promises e first,
 //!   durably. It rolls back to the common point, and records e once it holds all up to the seqno at
 //!   which e began.

@@ -230,8 +230,9 @@ impl CopyMachine {
         });
     }
 
-    /// The active wrote the successor of its record and stays active in it.
-    pub fn continue_with(&mut self, record: CopiesRecord, uuid: VbUuid) {
+    /// The active wrote the successor of its record and stays active in it. Its history stays, too:
+    /// what it appends is above all that any copy has of it.
+    pub fn continue_with(&mut self, record: CopiesRecord) {
         let Some(reign) = &mut self.reign else { return };
         let is_next = record.active == self.id && record.epoch == reign.record.epoch.next();
         if !is_next || reign.is_retired || self.state.promised > record.epoch {
@@ -243,6 +244,8 @@ impl CopyMachine {
         let epoch = record.epoch;
         reign.record = record;
         self.state.promised = epoch;
+        let newest = self.state.history.entries.first().expect("an active has a history");
+        let uuid = newest.uuid;
         self.enter(epoch, uuid);
     }
 

@@ -109,8 +109,8 @@ impl Bucket {
         is_promoted
     }
 
-    /// Continues as the active copy in another epoch, with a history that begins at the high seqno.
-    /// Durable when it returns. Blocks for the store.
+    /// Continues as the active copy in another epoch, which begins at the high seqno. The history
+    /// stays. Durable when it returns. Blocks for the store.
     ///
     /// # Errors
     /// The bucket keeps no copies, the vbucket is not active, or the store's.
@@ -118,7 +118,7 @@ impl Bucket {
         let vbucket = self.copy_of(vbid)?;
         {
             let _change = self.core.ownership_changes().begin();
-            if !vbucket.begin_history(self.new_uuid(), epoch) {
+            if !vbucket.continue_history(epoch) {
                 return Err(CopyRoleError::NotActive);
             }
         }

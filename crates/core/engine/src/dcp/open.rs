@@ -25,14 +25,16 @@ pub(super) struct StreamOpening {
     /// The purge that the reader has taken into account, or one that it need not.
     pub(super) purge_seqno: Seqno,
     pub(super) ignores_purged: bool,
-    /// The ownership of the vbucket that the stream belongs to.
+    /// The ownership of the vbucket that the stream belongs to, for its backfills.
     pub(super) incarnation: u64,
+    /// All streams of the vbucket that were opened since they were last ended have this number.
+    pub(super) generation: u64,
 }
 
 pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening, StreamOpenError> {
     let serving = core.vbucket(request.vbid).filter(|vbucket| vbucket.is_serving());
     let vbucket = serving.ok_or(StreamOpenError::NotMyVbucket)?;
-    let incarnation = vbucket.incarnation();
+    let (incarnation, generation) = (vbucket.incarnation(), vbucket.stream_generation());
     let (start, end) = (request.start, request.end);
     let (snapshot_start, snapshot_end) = request.snapshot;
     if start > end || snapshot_start > start || start > snapshot_end {
@@ -63,7 +65,7 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening
     if vbucket.is_loading() {
         return Err(StreamOpenError::TryLater);
     }
-    if !vbucket.is_serving() || vbucket.incarnation() != incarnation {
+    if !vbucket.is_serving() || vbucket.stream_generation() != generation {
         return Err(StreamOpenError::NotMyVbucket);
     }
     assert!(request.start <= end && request.start <= high, "a stream begins in the history");
@@ -79,6 +81,7 @@ pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<StreamOpening
         ignores_purged: request.flags.ignore_purged,
         failover_table,
         incarnation,
+        generation,
     })
 }
 

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
-use oribi_types::{CopiesEpoch, Seqno, VbUuid};
+use oribi_types::{CopiesEpoch, Seqno};
 
 use super::{
     FAILED, HANDING_OVER, LOADING, RECOMMITTING, REPLICA, REPLICA_LOADING, VBucket, push_history,
@@ -82,18 +82,22 @@ impl VBucket {
         state.is_intact = stored.is_intact;
     }
 
-    /// Begins a history of another epoch in an active vbucket. False when it is not active.
-    pub(crate) fn begin_history(&self, uuid: VbUuid, epoch: CopiesEpoch) -> bool {
+    /// Notes where another epoch begins in the history of an active vbucket, which it continues:
+    /// what a copy has received of it since is what the vbucket has, so no reader has to roll back.
+    /// False when it is not active.
+    pub(crate) fn continue_history(&self, epoch: CopiesEpoch) -> bool {
         let _phase_is_steady = self.table.lock();
         let queue = self.queue.lock();
         if !self.is_serving() {
             return false;
         }
         let mut table = self.failover_table.lock();
-        if table.first().is_none_or(|newest| newest.epoch != epoch) {
-            push_history(&mut table, FailoverEntry { uuid, seqno: queue.high_seqno(), epoch });
-            self.uuid.store(uuid.0, Ordering::Release);
+        let newest = *table.first().expect("an active vbucket has a history");
+        if newest.epoch != epoch {
+            let seqno = queue.high_seqno();
+            push_history(&mut table, FailoverEntry { seqno, epoch, ..newest });
         }
+        assert_eq!(table[0].uuid.0, self.uuid.load(Ordering::Acquire), "it is the same history");
         true
     }
 
@@ -153,7 +157,7 @@ impl VBucket {
             self.table.phase().store(phase, Ordering::Release);
             assert!(!self.is_serving(), "a vbucket that stepped down serves no client");
             table.locks.clear();
-            queue.end_streams()
+            self.end_streams(&mut queue)
         };
         streams.iter().for_each(StreamWaker::wake);
         self.fail_waits();

@@ -120,7 +120,7 @@ impl VBucket {
             assert!(self.is_owned() && !self.is_serving(), "a retiring vbucket is only flushed");
         }
         drop(phase_is_steady);
-        let streams = self.queue.lock().end_streams();
+        let streams = self.end_streams(&mut self.queue.lock());
         streams.iter().for_each(StreamWaker::wake);
     }
 
@@ -144,7 +144,7 @@ impl VBucket {
             }
             self.table.phase().store(VbucketPhase::Dead as u8, Ordering::Release);
             self.incarnation.fetch_add(1, Ordering::AcqRel);
-            let streams = queue.end_streams();
+            let streams = self.end_streams(&mut queue);
             let pending = self.clear_pending(&mut table, &mut queue);
             let (dropped, expelled) = (table.clear(), queue.clear());
             assert!(!self.is_owned(), "a vbucket that was given up is dead");

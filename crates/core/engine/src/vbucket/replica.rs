@@ -464,7 +464,7 @@ impl VBucket {
             };
             self.table.phase().store(phase, Ordering::Release);
             table.locks.clear();
-            queue.end_streams()
+            self.end_streams(&mut queue)
         };
         streams.iter().for_each(StreamWaker::wake);
         self.fail_waits();
@@ -543,7 +543,7 @@ impl VBucket {
             let mut queue = self.queue.lock();
             self.table.phase().store(phase as u8, Ordering::Release);
             self.incarnation.fetch_add(1, Ordering::AcqRel);
-            let streams = queue.end_streams();
+            let streams = self.end_streams(&mut queue);
             let pending = self.clear_pending(&mut table, &mut queue);
             let (dropped, cleared) = (table.clear(), queue.restart(Seqno(0), Cas(0)));
             table.continue_from(RevSeqno(0), Seqno(0));

@@ -1,20 +1,23 @@
 //! A vbucket's queue as streams read it.
 //!
-//! Owns: the stream's handle, which belongs to one ownership and one life of the documents, and
-//! what follows from a read: checkpoints that no cursor needs any more leave the queue, and owners
-//! of idle streams are woken. Owners are called without a lock. Called by change streams.
+//! Owns: the stream's handle, which belongs to one generation of streams (all of them end when the
+//! vbucket's role changes or its documents go), and what follows from a read: checkpoints that no
+//! cursor needs any more leave the queue, and owners of idle streams are woken. Owners
+//! are called without a lock. Called by change streams.
+
+use std::sync::atomic::Ordering;
 
 use oribi_types::Seqno;
 
 use super::VBucket;
 use super::context::Context;
-use crate::checkpoint::{CursorId, StreamBatch, StreamWaker};
+use crate::checkpoint::{CheckpointManager, CursorId, DetachedStreams, StreamBatch, StreamWaker};
 
 /// A stream's place in the queue. It has to be given back by [`VBucket::drop_stream`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamCursor {
     id: CursorId,
-    incarnation: u64,
+    generation: u64,
 }
 
 /// Result of a registration, all at one moment.
@@ -56,7 +59,7 @@ impl VBucket {
         let high_seqno = queue.high_seqno();
         let registered = queue.register_stream(name, from, waker);
         debug_assert!(registered.first.0 <= high_seqno.0 + 1, "a stream begins in the history");
-        let cursor = StreamCursor { id: registered.id, incarnation: self.incarnation() };
+        let cursor = StreamCursor { id: registered.id, generation: self.stream_generation() };
         Some(StreamRegistration { cursor, needs_backfill: registered.needs_backfill, high_seqno })
     }
 
@@ -64,7 +67,7 @@ impl VBucket {
     pub(crate) fn read_stream(&self, context: &Context<'_>, cursor: StreamCursor) -> StreamRead {
         let (batch, expelled) = {
             let mut queue = self.queue.lock();
-            if !self.is_serving() || self.incarnation() != cursor.incarnation {
+            if !self.is_serving() || self.stream_generation() != cursor.generation {
                 return StreamRead::Ended;
             }
             let Some(batch) = queue.read_stream(cursor.id, context.memory.copied_bytes_max())
@@ -102,6 +105,18 @@ impl VBucket {
     /// Items that a stream has not read; none when its cursor was dropped.
     pub(crate) fn stream_remaining(&self, cursor: StreamCursor) -> usize {
         self.queue.lock().remaining(cursor.id)
+    }
+
+    /// How often all streams were ended. A stream of an earlier generation is over, even if the
+    /// vbucket serves again.
+    pub(crate) fn stream_generation(&self) -> u64 {
+        self.stream_generation.load(Ordering::Acquire)
+    }
+
+    /// Ends every stream, for good. The caller wakes the owners after the locks.
+    pub(super) fn end_streams(&self, queue: &mut CheckpointManager) -> DetachedStreams {
+        self.stream_generation.fetch_add(1, Ordering::AcqRel);
+        queue.end_streams()
     }
 
     /// Notifies the owners of idle streams of new changes.

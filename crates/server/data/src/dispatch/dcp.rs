@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use oribi_auth::NODE_NAME;
-use oribi_engine::OperationRejection;
 use oribi_engine::dcp::{
     StreamFilter, StreamOpenError, StreamOptions as EngineFlags, StreamRequest,
 };
+use oribi_engine::{OperationRejection, histories};
 use oribi_protocol::dcp::durability::decode_seqno_acknowledged;
 use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
 use oribi_protocol::dcp::stream_request::{
@@ -200,12 +200,13 @@ pub(super) fn request_stream<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         let high_seqno = bucket.serving_vbucket(vbid)?.stats().high_seqno;
         ReplicaStreamAnswer::write_high_seqno(&mut log, high_seqno);
     }
-    for entry in table {
-        let history = (entry.uuid, entry.seqno);
-        match epoch {
-            Some(_) => ReplicaStreamAnswer::write_history(&mut log, history, entry.epoch),
-            None => FailoverLog::write_entry(&mut log, history.0, history.1),
-        }
+    match epoch {
+        Some(_) => table.iter().for_each(|entry| {
+            ReplicaStreamAnswer::write_history(&mut log, (entry.uuid, entry.seqno), entry.epoch);
+        }),
+        None => histories(table).for_each(|entry| {
+            FailoverLog::write_entry(&mut log, entry.uuid, entry.seqno);
+        }),
     }
     let head = StreamHead { opaque: req.frame.header.opaque, vbid, stream_id: key.1 };
     let generation = producer.rights_generation();

@@ -4,7 +4,7 @@
 //! have to ask the store about each of its keys, so the blocking thread answers it.
 
 use oribi_auth::Privilege;
-use oribi_engine::{MetaOutcome, OperationRejection};
+use oribi_engine::{MetaOutcome, OperationRejection, histories};
 use oribi_protocol::dcp::stream_request::FailoverLog;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
@@ -42,7 +42,7 @@ pub(super) fn failover_log<'a>(req: &mut Request<'a>) -> Outcome<'a> {
         return Err(OperationRejection::NotMyVbucket.into());
     }
     let mut value = Vec::with_capacity(table.len() * FailoverLog::ENTRY_BYTES);
-    for entry in table {
+    for entry in histories(&table) {
         FailoverLog::write_entry(&mut value, entry.uuid, entry.seqno);
     }
     assert!(FailoverLog::decode(&value).is_some(), "a log has whole entries");

@@ -258,6 +258,8 @@ fn a_wait_continues_in_another_epoch() {
     second.acknowledge(&active, epoch);
     assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Committed(Seqno(2)))]);
     // A write of a history that was cut before it has no outcome here.
+    active.bucket.step_down(VB);
+    active.bucket.promote(VB, CopiesEpoch(3)).expect("a replica");
     let other = AppliedMutation { seqno: Seqno(9), ..write };
     assert_eq!(*wait(&active, other).0.0.lock(), [(5, PersistOutcome::Failed)]);
 }

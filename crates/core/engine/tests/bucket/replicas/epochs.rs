@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use oribi_engine::{Bucket, CopyRoleError, GetOutcome, OperationRejection};
+use oribi_engine::dcp::{StreamEndReason, StreamFilter, StreamRequest, StreamStep};
+use oribi_engine::{Bucket, CopyRoleError, GetOutcome, OperationRejection, histories};
 use oribi_storage::{MemoryMedium, MemoryStore, VbucketPhase};
 use oribi_types::{CopiesEpoch, Seqno};
 
+use super::world::{Link, NoSink, assert_same, replica_request};
+use super::{over_a_store, pair};
 use crate::operations_by_vbid::OperationsByVbid;
 use crate::{NOW, VB, config, done, entropy, key, set};
 
@@ -79,4 +82,78 @@ fn a_copy_serves_only_after_the_second_step() {
     let prepared = bucket.prepare_promotion(VB, CopiesEpoch(1)).expect("a replica");
     assert!(bucket.complete_promotion(VB, &prepared));
     assert!(matches!(bucket.get(VB, key("a"), NOW), GetOutcome::Hit(_)), "its documents stay");
+}
+
+fn store(bucket: &Bucket, name: &str) {
+    done(bucket.store(VB, key(name), &set("1"), NOW));
+}
+
+// Invariant: An active that continues in another epoch keeps its history, so no copy begins afresh.
+// A stream of an epoch that has ended brought changes of the next one, in which they had another
+// history: the copy had to forget them, and was copied afresh.
+#[test]
+fn a_copy_keeps_what_it_has_in_the_next_epoch() {
+    let (active, replica, mut link) = pair();
+    active.continue_in_epoch(VB, CopiesEpoch(1)).expect("it is active");
+    let before = active.vbucket(VB).expect("it exists").failover_table();
+    for epoch in 2..30 {
+        store(&active, "a");
+        link.run(&active, &replica);
+        active.continue_in_epoch(VB, CopiesEpoch(epoch)).expect("it is active");
+        store(&active, "b");
+        link.run(&active, &replica);
+        drop(link);
+        link = Link::open(&active, &replica).expect("the copy has nothing else");
+        link.run(&active, &replica);
+        assert_same(&active, &replica);
+        let table = replica.vbucket(VB).expect("it exists").failover_table();
+        assert_eq!((table[0].epoch, table[0].uuid), (CopiesEpoch(epoch), before[0].uuid));
+        assert_eq!(table.len(), 2, "only the newest epoch is kept");
+        assert_eq!(histories(&table).collect::<Vec<_>>(), [before.last().expect("a history")]);
+    }
+    // A copy that is promoted begins another history, and keeps none of the epochs before.
+    let end = replica.vbucket(VB).expect("it exists").copy_standing().complete_end;
+    active.step_down(VB);
+    replica.promote(VB, CopiesEpoch(30)).expect("a replica");
+    let table = replica.vbucket(VB).expect("it exists").failover_table();
+    assert_eq!((table[0].epoch, table[0].seqno), (CopiesEpoch(30), end));
+    assert_eq!(&table[1..], [*before.last().expect("a history")]);
+    Link::open(&replica, &active).expect("it has what the new active has");
+}
+
+// Invariant: A stream that a change of role or content ends never continues.
+// The reader was slow to take the end, and the stream continued in a history that its reader did
+// not know of.
+#[test]
+fn a_stream_that_was_ended_does_not_continue() {
+    for is_behind in [false, true] {
+        let bucket = over_a_store();
+        store(&bucket, "a");
+        let request = StreamRequest { filter: StreamFilter::All, ..replica_request(&bucket) };
+        let mut stream = bucket.open_stream(&request, Arc::new(NoSink), 1).expect("it is active");
+        while !is_behind && !matches!(stream.next(), StreamStep::Idle) {}
+        bucket.step_down(VB);
+        bucket.promote(VB, CopiesEpoch(2)).expect("a replica");
+        store(&bucket, "b");
+        let step = stream.next();
+        assert!(matches!(step, StreamStep::End(StreamEndReason::StateChanged)), "{step:?}");
+    }
+}
+
+// A flush of a bucket whose vbuckets are all active here took its promises back.
+#[test]
+fn a_flush_keeps_what_was_promised() {
+    let disk = Arc::new(MemoryMedium::default());
+    let bucket = open(&disk, true);
+    for vbid in bucket.vbuckets().iter().map(|vbucket| vbucket.id()) {
+        bucket.become_replica(vbid).expect("an empty copy");
+        bucket.promote(vbid, CopiesEpoch(3)).expect("a replica");
+        bucket.record_epoch(vbid, CopiesEpoch(3)).expect("it is stored");
+    }
+    store(&bucket, "a");
+    bucket.flush_all().expect("all vbuckets are active here");
+    let newest = bucket.vbucket(VB).expect("it exists").failover_table()[0];
+    assert_eq!((newest.epoch, newest.seqno), (CopiesEpoch(3), Seqno(1)), "copies follow by it");
+    let standing = open(&disk, true).vbucket(VB).expect("it exists").copy_standing();
+    assert_eq!((standing.promised, standing.recorded), (CopiesEpoch(3), CopiesEpoch(3)));
 }

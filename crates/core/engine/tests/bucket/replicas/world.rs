@@ -13,7 +13,7 @@ use oribi_engine::dcp::{
 use oribi_engine::{
     ApplyError, Bucket, GetOutcome, ReplicatedDocument, ReplicatedVersion, SnapshotChanges,
 };
-use oribi_storage::{MemoryMedium, MemoryStore, SeededRandom};
+use oribi_storage::{FailoverEntry, MemoryMedium, MemoryStore, SeededRandom};
 use oribi_types::{
     Cas, CollectionId, CopiesEpoch, Datatype, DocKey, RevSeqno, Seqno, Timestamp, VbUuid,
 };
@@ -229,6 +229,10 @@ impl Link {
     }
 }
 
+fn newest_uuid(table: &[FailoverEntry]) -> Option<VbUuid> {
+    table.first().map(|newest| newest.uuid)
+}
+
 struct Node {
     disk: Arc<MemoryMedium>,
     bucket: Arc<Bucket>,
@@ -261,6 +265,9 @@ pub(super) struct World {
     states: BTreeMap<Seqno, Content>,
     names: u64,
     compared: u64,
+    epoch: u64,
+    /// The active may lack what the copy has, since the last stream was accepted.
+    may_roll_back: bool,
 }
 
 impl World {
@@ -276,6 +283,8 @@ impl World {
             states: BTreeMap::new(),
             names: 0,
             compared: 0,
+            epoch: 1,
+            may_roll_back: false,
         };
         let scope = ManifestChange::CreateScope { name: "s".into() };
         world.nodes[0].bucket.update_manifest(&scope).expect("a new scope");
@@ -288,7 +297,8 @@ impl World {
             self.step();
             self.compare();
         }
-        // Healed, the copy becomes equal.
+        // Healed, the copy becomes equal. Its stream may be that of an epoch that has ended.
+        self.link = None;
         let newest = |node: &Node| {
             let vbucket = node.bucket.vbucket(VB).expect("it exists");
             (vbucket.failover_table().first().copied(), node.high())
@@ -314,6 +324,7 @@ impl World {
             89..=91 => self.kill(1),
             92..=93 => self.kill(0),
             94..=95 => self.change_collections(),
+            96..=97 => self.continue_in_next_epoch(),
             _ => self.promote(),
         }
     }
@@ -375,8 +386,12 @@ impl World {
         self.share_manifest();
         let [active, replica] = &self.nodes;
         self.link = match Link::open(&active.bucket, &replica.bucket) {
-            Ok(link) => Some(link),
+            Ok(link) => {
+                self.may_roll_back = false;
+                Some(link)
+            }
             Err(StreamOpenError::Rollback(_) | StreamOpenError::Range) => {
+                assert!(self.may_roll_back, "seed {}: nothing was lost", self.seed);
                 replica.bucket.empty_replica(VB).expect("it is emptied");
                 None
             }
@@ -416,26 +431,37 @@ impl World {
         self.link = None;
         self.nodes[at].kill();
         if at == 0 {
-            let high = self.nodes[0].high();
-            self.states.split_off(&Seqno(high.0 + 1));
+            self.may_roll_back = true;
+            // Events that were lost are added again, as other seqnos of the new history.
+            let table = self.nodes[0].bucket.vbucket(VB).map(|it| it.failover_table());
+            let begun = table.and_then(|it| it.first().copied()).expect("an active has a history");
+            self.states.split_off(&Seqno(begun.seqno.0 + 1));
             self.note();
         }
+    }
+
+    /// The active continues; the copy follows by the stream that it has.
+    fn continue_in_next_epoch(&mut self) {
+        self.epoch += 1;
+        let epoch = CopiesEpoch(self.epoch);
+        self.nodes[0].bucket.continue_in_epoch(VB, epoch).expect("it is active");
     }
 
     /// The copy becomes active, and the active its copy.
     fn promote(&mut self) {
         self.link = None;
+        (self.epoch, self.may_roll_back) = (self.epoch + 1, true);
         let position = self.nodes[1].bucket.vbucket(VB).and_then(|it| it.replica_position());
         let position = position.expect("it is a copy");
         // What a copy has of another history is not what the active had.
         let histories = self.nodes[0].bucket.vbucket(VB).map(|it| it.failover_table());
-        if histories.is_some_and(|it| it.first() != position.failover_table.first()) {
+        if histories.is_some_and(|it| newest_uuid(&it) != newest_uuid(&position.failover_table)) {
             self.states.clear();
         }
         self.nodes[0].bucket.become_replica(VB).expect("it is a copy now");
         self.share_manifest();
         self.nodes.swap(0, 1);
-        self.nodes[0].bucket.promote(VB, CopiesEpoch(1)).expect("it is promoted");
+        self.nodes[0].bucket.promote(VB, CopiesEpoch(self.epoch)).expect("it is promoted");
         self.states.split_off(&Seqno(position.complete_end.0 + 1));
         self.note();
     }
@@ -446,8 +472,7 @@ impl World {
         let vbucket = replica.bucket.vbucket(VB).expect("it exists");
         let position = vbucket.replica_position().expect("it is a copy");
         let histories = active.bucket.vbucket(VB).expect("it exists").failover_table();
-        let newest = |table: &[_]| table.first().copied();
-        let is_same = newest(&position.failover_table) == newest(&histories);
+        let is_same = newest_uuid(&position.failover_table) == newest_uuid(&histories);
         if !is_same || position.complete_end != position.high_seqno {
             return;
         }

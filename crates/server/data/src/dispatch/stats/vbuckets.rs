@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use oribi_engine::HashTableStats;
+use oribi_engine::{HashTableStats, histories};
 use oribi_storage::VbucketPhase;
 use oribi_types::{Timestamp, Vbid};
 
@@ -133,6 +133,7 @@ fn details(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, now: 
 fn failovers(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, _: Timestamp) {
     let Some(vbucket) = bucket.bucket().vbucket(vbid) else { return };
     let table = vbucket.failover_table();
+    let table: Vec<_> = histories(&table).collect();
     writer.prefix().vbucket(vbid);
     writer.number("num_entries", table.len());
     writer.number("num_erroneous_entries_erased", 0_u64);

@@ -280,7 +280,7 @@ impl World {
             return;
         }
         if record.active == node.id && active.is_some_and(|epoch| epoch.next() == record.epoch) {
-            node.machine().continue_with(record.clone(), uuid);
+            node.machine().continue_with(record.clone());
             if node.machine().active_epoch() == Some(record.epoch) {
                 node.outbound.clear();
                 node.stored_epochs.clear();

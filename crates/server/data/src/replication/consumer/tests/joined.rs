@@ -1,9 +1,13 @@
 //! What clients write at the active reaches the replica, whatever happens to the link.
 
+use std::sync::Arc;
+
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::compression::with_compressed;
+use oribi_protocol::dcp::stream_request::FailoverLog;
+use oribi_protocol::frame::{DecodedFrame, decode};
 use oribi_protocol::opcode::Opcode;
-use oribi_protocol::request::RequestParts;
+use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_protocol::status::Status;
 use oribi_storage::SeededRandom;
 use oribi_types::{CollectionId, CopiesEpoch, Vbid};
@@ -147,6 +151,38 @@ fn another_epoch_gets_no_stream() {
     pair.assert_equal();
 }
 
+/// A stream of an epoch that has ended brings changes of the next one until its copy follows anew.
+#[test]
+fn the_next_epoch_copies_nothing_afresh() {
+    let mut pair = Pair::new();
+    pair.set(1, b"before", b"1");
+    pair.settle();
+    let bucket = Arc::clone(pair.active.bucket.bucket());
+    for epoch in 2..=4 {
+        for vbid in vbids() {
+            bucket.continue_in_epoch(vbid, CopiesEpoch(epoch)).unwrap();
+        }
+        pair.set(1, &epoch.to_be_bytes(), b"after");
+        pair.settle();
+        let ends = [&pair.active, &pair.replica].map(|node| node.stored().len());
+        assert_eq!(ends[0], ends[1], "the copy has the change");
+        pair.follow(epoch);
+        pair.settle();
+        pair.assert_equal();
+    }
+    let producers = pair.active.bucket.producers().list();
+    let sent: u64 = producers.iter().map(|record| record.items_sent.get()).sum();
+    assert_eq!((pair.emptied, sent), (0, 0), "a copy gets nothing again");
+    let parts = RequestParts { vbid: Vbid(1), ..RequestParts::new(Opcode::GetFailoverLog) };
+    let mut request = Vec::new();
+    encode_request(&mut request, &parts);
+    let answer = pair.client.feed(&request);
+    let Ok(DecodedFrame::Complete { frame, .. }) = decode(&answer) else { panic!("no answer") };
+    let log = FailoverLog::decode(frame.value).unwrap();
+    // The history of an empty bucket, and that of epoch 1.
+    assert_eq!(log.entries().count(), 2, "readers know of no other history");
+}
+
 #[test]
 fn a_replica_with_other_changes_begins_afresh() {
     let mut pair = Pair::new();
@@ -174,7 +210,7 @@ fn seeded_histories_end_equal() {
     for seed in 1..=8 {
         let mut random = SeededRandom::new(seed);
         let mut pair = Pair::new();
-        let mut epoch = 1;
+        let (mut epoch, mut crashes) = (1, 0);
         for _ in 0..300 {
             let vbid = Vbid(random.below(4) as u16);
             let key = [0, b'a' + random.below(12) as u8];
@@ -207,11 +243,16 @@ fn seeded_histories_end_equal() {
                 58 => pair.restart_replica(epoch, random.below(2) == 0),
                 _ => {
                     epoch += 1;
+                    crashes += 1;
                     pair.crash_active(epoch);
                 }
             }
         }
         pair.settle();
         pair.assert_equal();
+        assert!(
+            pair.emptied <= crashes * vbids().count(),
+            "seed {seed}: only a crash loses changes"
+        );
     }
 }

@@ -101,6 +101,8 @@ pub(super) struct Pair {
     pub(super) now_ms: u64,
     /// Work on copies does not end while this is true.
     pub(super) holds_work: bool,
+    /// Copies that began afresh.
+    pub(super) emptied: usize,
     link: Option<PairLink>,
 }
 
@@ -126,8 +128,17 @@ impl Pair {
             replica.bucket.bucket().become_replica(vbid).unwrap();
         }
         let (copies, link) = (Vec::new(), None);
-        let mut pair =
-            Pair { users, active, replica, client, copies, now_ms: 1, holds_work: false, link };
+        let mut pair = Pair {
+            users,
+            active,
+            replica,
+            client,
+            copies,
+            now_ms: 1,
+            holds_work: false,
+            emptied: 0,
+            link,
+        };
         pair.follow(1);
         pair
     }
@@ -255,6 +266,7 @@ impl Pair {
         link.to_consumer.drain(..taken);
         moved |= taken > 0;
         link.consumer.turn(now, now_ms, &mut link.to_server)?;
+        self.emptied += link.consumer.take_emptied().len();
         while let Some(work) = link.consumer.take_work() {
             if self.holds_work && matches!(work, LinkWork::Copy { .. }) {
                 continue;
