@@ -2,6 +2,7 @@
 //!
 //! Owns: the interface by which the cluster tells a bucket what each of its vbuckets is on this
 //! node. Parts: `record` (the records and their codec), `roster` (numbers of nodes' disks),
+//! `heirs` (which copy may be the next active one),
 //! `placement` (which node gets which copy), `role` (what a node does about a record), all of them
 //! plain data and pure functions. `copy_agent` has the leader's changes of records, and carries
 //! everything out. Invariants:
@@ -13,6 +14,7 @@
 //!
 //! Caller: the agent.
 
+pub(crate) mod heirs;
 pub mod moves;
 pub(crate) mod placement;
 pub(crate) mod progress;
@@ -23,6 +25,7 @@ pub(crate) mod tasks;
 pub(crate) mod waits;
 
 use std::error::Error;
+use std::sync::Arc;
 
 use oribi_replication::copies::CopiesEpoch;
 pub use oribi_replication::copies::{CopiesRecord, CopyId};
@@ -33,6 +36,9 @@ use crate::topology::TopologyNode;
 
 /// Why a copy could not become what it has to be.
 pub type CopyFailure = Box<dyn Error + Send + Sync>;
+
+/// Called when a copy that hands over appends nothing any more.
+pub type HandOverWaker = Arc<dyn Fn() + Send + Sync>;
 
 /// Most replicas of a vbucket besides the active copy.
 pub const REPLICAS_MAX: u8 = 3;
@@ -71,6 +77,10 @@ pub trait VbucketCopies: Send + Sync {
 
     /// The copies on other nodes that follow those here now.
     fn following(&self) -> Vec<FollowingCopy>;
+
+    /// The last seqno that a copy on another node acknowledged to the active copy here, in the
+    /// epoch of that one.
+    fn acknowledged(&self, vbid: Vbid, copy: CopyId) -> Option<Seqno>;
 
     /// Begins empty copies of these numbers.
     ///
@@ -120,8 +130,9 @@ pub trait VbucketCopies: Send + Sync {
     fn can_hand_over(&self, vbid: Vbid) -> bool;
 
     /// Answers "not my vbucket" from here on, and feeds the copies that follow until they are
-    /// promoted. Does not block.
-    fn hand_over(&self, vbid: Vbid);
+    /// promoted. `when_final` is called once the last durable write has its outcome, which may be
+    /// at once. Does not block.
+    fn hand_over(&self, vbid: Vbid, when_final: HandOverWaker);
 
     /// Answers "not my vbucket" from here on; the copy remains, and one that hands over continues
     /// to. Does not block.

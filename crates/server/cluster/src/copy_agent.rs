@@ -30,7 +30,7 @@ use crate::copies::tasks::ServePermits;
 use crate::copies::{CopyFailure, LocalCopy, VbucketCopies};
 use crate::lease::NodeLease;
 use crate::member::failover_limit_s;
-use crate::records::VbucketPlace;
+use crate::records::{CopiesEntry, VbucketPlace};
 use crate::signals::LeaveStage;
 use crate::topology::TopologyNode;
 pub(crate) use failover::loses_writes;
@@ -210,6 +210,7 @@ impl Agent {
     ) -> Result<(), AgreementError> {
         self.copies.running.retain(|_, task| !task.is_finished());
         self.copies.absences.see(view.nodes.keys());
+        self.copies.heirs.begin(self.lease.now_ns(), patience_ns(self.settings.lease_s));
         let may_serve = is_member && self.stage() == LeaveStage::Serving && !self.copies.is_stopped;
         let disk = &self.settings.disk;
         let node = view.roster.number(&self.settings.node.name, disk);
@@ -357,14 +358,17 @@ impl Agent {
             let entry = view.copies.get(&place);
             let record = entry.map(|entry| &entry.record);
             let active = record.and_then(|record| view.roster.name(record.active.node));
+            let heir = entry.and_then(|entry| view.moves_role_to(&place, entry));
+            let heir = heir.filter(|_| copies.can_hand_over(vbid));
             let input = RoleInput {
                 record,
                 node,
                 local: local.get(&vbid).copied(),
                 serves: copies.serves(vbid),
                 hands_over: self.stage() == LeaveStage::Leaving
-                    || copies.can_hand_over(vbid)
-                        && entry.is_some_and(|entry| view.moves_role_to(&place, entry).is_some()),
+                    || heir.is_some_and(|heir| {
+                        self.is_heir_near(copies, (&place, entry), (heir, local.get(&vbid)))
+                    }),
                 holder: self.holder(view, &place, active),
                 fails_over: is_failing_over(view, active),
                 recovers: entry.is_some_and(|entry| view.recovers(&place, entry)),
@@ -373,7 +377,8 @@ impl Agent {
             for action in actions(&input) {
                 if action == RoleAction::HandOver {
                     permits.withdraw(vbid);
-                    copies.hand_over(vbid);
+                    let wake = Arc::clone(&self.wake);
+                    copies.hand_over(vbid, Arc::new(move || wake.notify_one()));
                 }
                 if matches!(action, RoleAction::StopServing | RoleAction::ReleaseKey) {
                     // Work under way may have begun to serve since, or be about to.
@@ -420,6 +425,28 @@ impl Agent {
             self.agreement.transact(&free, &puts, self.limit()).await?;
         }
         Ok(work)
+    }
+
+    /// True when the active role of a vbucket may move to the heir's copy now; once the hand-over
+    /// has begun, it is not asked again.
+    fn is_heir_near(
+        &mut self,
+        copies: &dyn VbucketCopies,
+        (place, entry): (&VbucketPlace, Option<&CopiesEntry>),
+        (heir, local): (u16, Option<&&LocalCopy>),
+    ) -> bool {
+        if copies.serves(place.vbid).is_none() {
+            return true;
+        }
+        let members = entry.map(|entry| &entry.record.members[..]).unwrap_or_default();
+        let heir = members.iter().find(|copy| copy.node == heir);
+        let acknowledged = heir.and_then(|copy| copies.acknowledged(place.vbid, *copy));
+        let high = local.map_or(Seqno(0), |local| local.report.complete_end);
+        let is_near = self.copies.heirs.is_near(place, high, acknowledged);
+        if !is_near {
+            self.look_again_soon();
+        }
+        is_near
     }
 
     fn holder(&self, view: &ClusterView, place: &VbucketPlace, active: Option<&str>) -> KeyHolder {

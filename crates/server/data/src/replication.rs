@@ -10,6 +10,7 @@ pub(crate) mod failure;
 pub mod followed_copy;
 pub mod links;
 pub(crate) mod message;
+mod resolver;
 pub(crate) mod work;
 
 pub use followed_copy::{ReplicaPhase, ReplicaStatus};

@@ -3,10 +3,13 @@
 //! Owns: that an epoch is durable before it counts. Called by the cluster, which chooses the
 //! active, and by the consumer of a replication stream.
 
+use std::sync::Arc;
+
 use oribi_types::{CopiesEpoch, Seqno, Vbid};
 
 use super::Bucket;
 use super::copies::{CopyRoleError, FLUSH_STEPS_MAX};
+use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::tasks::no_clock;
 use crate::vbucket::{Promotion, VBucket};
 
@@ -136,6 +139,15 @@ impl Bucket {
     pub fn begin_hand_over(&self, vbid: Vbid) -> bool {
         let _change = self.core.ownership_changes().begin();
         self.vbucket(vbid).is_some_and(VBucket::begin_hand_over)
+    }
+
+    /// Calls `sink` once with `token` when a vbucket that hands over appends nothing any more; at
+    /// once if that is so now.
+    pub fn when_final(&self, vbid: Vbid, sink: &Arc<dyn PersistenceSink>, token: u64) {
+        let vbucket = self.vbucket(vbid).filter(|vbucket| vbucket.is_handing_over());
+        if vbucket.is_none_or(|vbucket| vbucket.wait_for_pending(sink, token)) {
+            sink.persisted(token, PersistOutcome::Persisted);
+        }
     }
 
     /// Ends to serve a vbucket as its active copy; the copy stays. Does not block.

@@ -4,6 +4,7 @@
 //! memory. Invariant: a copy whose documents could not be loaded claims to hold nothing, so it is
 //! never promoted for what its disk may have. Called by the bucket on behalf of the cluster.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
@@ -13,6 +14,7 @@ use super::{
     FAILED, HANDING_OVER, LOADING, RECOMMITTING, REPLICA, REPLICA_LOADING, VBucket, push_history,
 };
 use crate::checkpoint::StreamWaker;
+use crate::persistence::{PersistOutcome, PersistenceSink};
 
 /// Epochs that a copy knows, and the end of its complete part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +139,18 @@ impl VBucket {
     pub fn has_final_seqno(&self) -> bool {
         // No prepare begins in this phase.
         self.is_handing_over() && !self.has_pending.load(Ordering::Acquire)
+    }
+
+    /// Registers a wait until the vbucket has no pending version, while none begins. True when it
+    /// has none.
+    pub(crate) fn wait_for_pending(&self, sink: &Arc<dyn PersistenceSink>, token: u64) -> bool {
+        let Some((seqno, is_prepare)) = self.table.lock().pending.newest() else { return true };
+        let waiters = if is_prepare { &self.commit_waiters } else { &self.waiters };
+        let is_over = || {
+            let is_open = self.table.lock().pending.has_seqno(seqno);
+            (!is_open).then_some(PersistOutcome::Persisted)
+        };
+        waiters.register(seqno, sink, token, is_over).is_some()
     }
 
     /// Serves nothing from here on, and is a copy in memory; the store learns of it with the next

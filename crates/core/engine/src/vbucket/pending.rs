@@ -123,6 +123,17 @@ impl PendingWrites {
         self.lowest()
     }
 
+    /// Seqno of the newest pending version, and whether it is a prepare.
+    pub(super) fn newest(&self) -> Option<(Seqno, bool)> {
+        let newest = self.versions.back()?;
+        Some((newest.item.seqno(), newest.prepare.is_some()))
+    }
+
+    /// True while a version of this seqno is pending.
+    pub(super) fn has_seqno(&self, seqno: Seqno) -> bool {
+        self.place(seqno).is_some()
+    }
+
     /// The oldest version, if it is a prepare.
     pub(super) fn oldest_prepare(&self) -> Option<(Seqno, PrepareStatus)> {
         let oldest = self.versions.front()?;

@@ -81,6 +81,11 @@ impl VBucket {
         self.durability.lock().begin(quorum);
     }
 
+    /// What a copy has acknowledged in the epoch of the quorum.
+    pub fn acknowledged_by(&self, member: CopyId) -> Option<Seqno> {
+        self.durability.lock().acknowledged_by(member)
+    }
+
     /// False while fewer copies exist than a durable write asks for.
     pub fn is_durability_possible(&self) -> bool {
         self.durability.lock().is_possible()

@@ -68,6 +68,13 @@ impl CopyAcknowledgements {
         *known = (*known).max((epoch, seqno));
     }
 
+    /// What a member acknowledged in the present epoch.
+    pub(super) fn acknowledged_by(&self, member: CopyId) -> Option<Seqno> {
+        let quorum = self.quorum.as_ref()?;
+        let known = self.acknowledged.get(&member);
+        known.filter(|(epoch, _)| *epoch == quorum.epoch).map(|(_, seqno)| *seqno)
+    }
+
     /// False while fewer copies exist than a durable write requires.
     pub(super) fn is_possible(&self) -> bool {
         self.quorum.as_ref().is_some_and(WriteQuorum::is_possible)

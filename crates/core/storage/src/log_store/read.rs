@@ -6,10 +6,12 @@
 
 use std::io;
 
-use oribi_types::{DocKey, Vbid};
+use oribi_types::{DocKey, Seqno, Vbid};
 
-use super::catalog::Segment;
-use super::layout::{RECORD_HEADER_BYTES, StoredRecord, decode_record, stored_bytes_of};
+use super::catalog::{Segment, TableKey};
+use super::layout::{
+    Kind, RECORD_HEADER_BYTES, StoredRecord, decode_parts, decode_record, stored_bytes_of,
+};
 use super::log::Log;
 use super::reader::ReadFault;
 use super::writer::segment_name;
@@ -69,6 +71,28 @@ pub(super) fn read_record<'b>(
     }
     let decoded = decode_record(&buffer[..stored_bytes]);
     decoded.map(|(stored, _)| Some(stored)).map_err(|what| damaged(segment.id, offset, what))
+}
+
+/// Seqno of the document at `offset` of the segment, which is in this table. Only the header is
+/// read, and its checksum covers the value as well: so the seqno must not decide about a record
+/// that an opening would accept with another one.
+pub(super) fn seqno_at(
+    segment: &Segment,
+    offset: u64,
+    table: TableKey,
+) -> Result<Seqno, StoreError> {
+    let mut head = [0; RECORD_HEADER_BYTES];
+    let read = segment.file.read_at(&mut head, offset);
+    if read.map_err(|error| io_error(segment.id, &error))? < head.len() {
+        return Err(damaged(segment.id, offset, "a record that is cut off"));
+    }
+    let decoded = decode_parts(&head, b"", b"");
+    let (stored, _) = decoded.map_err(|what| damaged(segment.id, offset, what))?;
+    let of_table = (stored.vbid, stored.record.key.collection);
+    match stored.kind == Kind::Document && of_table == table && stored.record.seqno > Seqno(0) {
+        true => Ok(stored.record.seqno),
+        false => Err(damaged(segment.id, offset, "another record than the index has")),
+    }
 }
 
 impl Log {

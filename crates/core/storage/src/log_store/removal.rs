@@ -15,7 +15,7 @@ use super::index::{Entry, Mark};
 use super::layout::{Kind, StoredRecord};
 use super::log::{Log, check_lengths};
 use super::planted::Bug;
-use super::read::read_record;
+use super::read::{read_record, seqno_at};
 use super::writer::{bound_record, write_error};
 use crate::state_layout::encode_state;
 use crate::{StoreError, VbucketState};
@@ -23,8 +23,9 @@ use crate::{StoreError, VbucketState};
 /// Room for a frame of a bound and a state.
 const CONTROL_BYTES: u64 = 1024;
 
-/// Entries that leave the index under one hold of its lock.
-const FORGOTTEN_AT_ONCE: usize = 1024;
+/// Prepares that are looked at while no record moves, and leave the index under one hold of its
+/// lock.
+const FORGOTTEN_AT_ONCE: usize = 256;
 
 /// A tombstone that a purge has found.
 struct Candidate {
@@ -182,7 +183,6 @@ impl Log {
     /// written: an opening finds those again whose segments are still there. That is no harm, for
     /// whatever is completed stays so.
     pub(super) fn forget_prepares(&self, vbid: Vbid) -> Result<u64, StoreError> {
-        let _none_moves = self.moves.read();
         let table = (vbid, CollectionId::PREPARES);
         let (completed, mut prepares) = {
             let catalog = self.catalog.read();
@@ -192,32 +192,49 @@ impl Log {
             };
             let entries = catalog.tables.get(&table).into_iter().flat_map(|table| table.iter());
             let entries = entries.filter(|entry| entry.mark() == Mark::Document);
-            let of_segment = |entry: Entry| (entry, catalog.segment(entry.place().slot).clone());
-            (completed, entries.map(of_segment).collect::<Vec<(Entry, Segment)>>())
+            let of_segment = |entry: Entry| (catalog.segment(entry.place().slot).id, entry);
+            (completed, entries.map(of_segment).collect::<Vec<(u32, Entry)>>())
         };
-        prepares.sort_by_key(|(entry, segment)| (segment.id, entry.place().offset()));
-        let mut buffer = Vec::new();
+        prepares.sort_by_key(|(segment, entry)| (*segment, entry.place().offset()));
+        let mut forgotten = 0;
+        for slice in prepares.chunks(FORGOTTEN_AT_ONCE) {
+            forgotten += self.forget_completed(table, slice, completed)?;
+        }
+        assert!(forgotten <= prepares.len() as u64, "only prepares are forgotten");
+        Ok(forgotten)
+    }
+
+    /// Forgets the prepares of a slice that are completed. Nothing moves until it returns; what
+    /// has moved since the slice was made, or was superseded, waits for the next call.
+    fn forget_completed(
+        &self,
+        table: TableKey,
+        slice: &[(u32, Entry)],
+        completed: Seqno,
+    ) -> Result<u64, StoreError> {
+        let _none_moves = self.moves.read();
+        let current: Vec<(Entry, Segment)> = {
+            let catalog = self.catalog.read();
+            let current = slice.iter().filter_map(|(id, entry)| {
+                catalog.points_at(table, entry.fingerprint(), entry.place())?;
+                let segment = catalog.segment(entry.place().slot);
+                (segment.id == *id).then(|| (*entry, segment.clone()))
+            });
+            current.collect()
+        };
         let mut done = Vec::new();
-        for (entry, segment) in prepares {
-            let mut reserve = |_| ControlFlow::Continue(());
-            let offset = entry.place().offset();
-            let stored = read_record(&segment, offset, &mut buffer, &mut reserve)?;
-            if stored.is_some_and(|stored| stored.record.seqno <= completed) {
+        for (entry, segment) in current {
+            if seqno_at(&segment, entry.place().offset(), table)? <= completed {
                 done.push(entry);
             }
         }
-        let mut forgotten = 0;
-        for part in done.chunks(FORGOTTEN_AT_ONCE) {
-            let mut catalog = self.catalog.write();
-            let before = catalog.entries().0;
-            for entry in part {
-                // One that a commit has replaced since is not found.
-                catalog.remove_at(table, entry.fingerprint(), entry.place());
-            }
-            forgotten += before - catalog.entries().0;
+        let mut catalog = self.catalog.write();
+        let before = catalog.entries().0;
+        for entry in &done {
+            // One that a commit has replaced since is not found.
+            catalog.remove_at(table, entry.fingerprint(), entry.place());
         }
-        debug_assert!(forgotten <= done.len() as u64, "only completed prepares are forgotten");
-        Ok(forgotten)
+        Ok(before - catalog.entries().0)
     }
 
     /// Tombstones of the vbucket that are shown and were deleted before `purge_before`.

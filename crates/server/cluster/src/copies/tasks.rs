@@ -12,6 +12,7 @@ use oribi_types::Vbid;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
+use super::heirs::HeirWaits;
 use super::progress::CopyProgress;
 pub(crate) use super::waits::LeaderWaits;
 
@@ -37,6 +38,7 @@ pub(crate) struct CopyTasks {
     /// Failovers that were done while this node led.
     pub(crate) failovers: u64,
     pub(crate) waits: LeaderWaits,
+    pub(crate) heirs: HeirWaits,
     /// By uuid of the bucket.
     pub(crate) progress: HashMap<String, CopyProgress>,
     /// When this node began to leave.

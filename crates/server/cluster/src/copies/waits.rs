@@ -94,9 +94,12 @@ impl LeaderWaits {
         }
     }
 
-    /// A copy of `node` has everything.
+    /// A copy of `node` has everything. That of a copy which was filled before the pause, or during
+    /// it, says nothing of the attempt after it.
     pub(crate) fn note_filled(&mut self, active: u16, node: u16) {
-        self.pauses.remove(&(active, node));
+        if !self.pauses(active, node) {
+            self.pauses.remove(&(active, node));
+        }
     }
 
     /// True while `node` gets no copies of vbuckets that `active` has.
@@ -147,8 +150,16 @@ mod tests {
             assert!(!waits.pauses(1, 2));
         }
         waits.note_unfollowed(1, 2);
+        // Another vbucket's copy was nearly filled when the link failed.
         waits.note_filled(1, 2);
-        assert!(!waits.pauses(1, 2));
+        assert!(waits.pauses(1, 2));
+        at(&mut waits, now_ns + 160);
+        waits.note_filled(1, 2);
+        waits.note_unfollowed(1, 2);
+        at(&mut waits, now_ns + 169);
+        assert!(waits.pauses(1, 2));
+        at(&mut waits, now_ns + 170);
+        assert!(!waits.pauses(1, 2), "the first pause again");
     }
 
     #[test]

@@ -15,13 +15,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use oribi_cluster::copies::{
-    CopiesRecord, CopyFailure, FollowingCopy, LocalCopy, PromiseReport, VbucketCopies,
+    CopiesRecord, CopyFailure, FollowingCopy, HandOverWaker, LocalCopy, PromiseReport,
+    VbucketCopies,
 };
 use oribi_cluster::topology::TopologyNode;
 use oribi_engine::dcp::StreamPhase;
-use oribi_engine::{Bucket, CopyStanding, PreparedPromotion, VBucket, WriteQuorum};
+use oribi_engine::{
+    Bucket, CopyStanding, PersistOutcome, PersistenceSink, PreparedPromotion, VBucket, WriteQuorum,
+};
 use oribi_system::clock::wall_clock;
-use oribi_types::{CopiesEpoch, CopyId, Vbid};
+use oribi_types::{CopiesEpoch, CopyId, Seqno, Vbid};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::copy_links::{CopyLinks, ReplicaSource};
@@ -40,6 +43,15 @@ struct ActiveCopy {
     /// Until the copy serves; `None` when it served in an earlier epoch.
     prepared: Option<PreparedPromotion>,
     is_serving: bool,
+}
+
+/// Reports that a vbucket which hands over appends nothing any more.
+struct FinalSeqno(HandOverWaker);
+
+impl PersistenceSink for FinalSeqno {
+    fn persisted(&self, _token: u64, _outcome: PersistOutcome) {
+        (self.0)();
+    }
 }
 
 /// See the module text.
@@ -175,6 +187,10 @@ impl VbucketCopies for BucketCopies {
             }
         }
         following
+    }
+
+    fn acknowledged(&self, vbid: Vbid, copy: CopyId) -> Option<Seqno> {
+        self.bucket.vbucket(vbid)?.acknowledged_by(copy)
     }
 
     fn create(&self, copies: &[(Vbid, u64)]) -> Result<(), CopyFailure> {
@@ -315,11 +331,17 @@ impl VbucketCopies for BucketCopies {
         self.bucket.vbucket(vbid).is_some_and(VBucket::can_hand_over)
     }
 
-    fn hand_over(&self, vbid: Vbid) {
+    fn hand_over(&self, vbid: Vbid, when_final: HandOverWaker) {
         let mut active = self.active.lock();
-        if active.remove(&vbid).is_some() && !self.bucket.begin_hand_over(vbid) {
+        if active.remove(&vbid).is_none() {
+            return;
+        }
+        if !self.bucket.begin_hand_over(vbid) {
             self.bucket.step_down(vbid);
         }
+        drop(active);
+        let sink: Arc<dyn PersistenceSink> = Arc::new(FinalSeqno(when_final));
+        self.bucket.when_final(vbid, &sink, 0);
     }
 
     fn stop_serving(&self, vbid: Vbid) {

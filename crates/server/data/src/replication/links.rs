@@ -8,14 +8,15 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use oribi_cluster::buckets::SharedBucket;
 use oribi_types::Vbid;
 use parking_lot::Mutex;
 
 use super::followed_copy::{FollowedCopy, ReplicaStatus};
+pub(crate) use super::message::LinkWorker;
 use super::message::{LinkId, LinkMessage};
+use super::resolver::Resolver;
 use super::work::LinkWork;
 use crate::buckets::{CopyLinks, ReplicaSource};
 
@@ -30,19 +31,12 @@ pub struct ReplicationLinks {
     identity: OnceLock<(String, Arc<[u8]>)>,
     workers: OnceLock<Vec<Arc<dyn LinkWorker>>>,
     thread: Mutex<Option<LinkThread>>,
-    /// The thread that resolves names: a name server that is silent delays no copy.
-    resolver: Mutex<Option<LinkThread>>,
-}
-
-/// A worker that drives links. Its mailbox implements this.
-pub(crate) trait LinkWorker: Send + Sync {
-    /// Hands the message over without waiting.
-    fn post_link(&self, message: LinkMessage);
+    resolver: Resolver,
 }
 
 /// A thread that does what blocks, and its queue.
 struct LinkThread {
-    work: Sender<(LinkSubmission, Instant)>,
+    work: Sender<LinkSubmission>,
     thread: JoinHandle<()>,
 }
 
@@ -52,9 +46,6 @@ pub(crate) struct LinkSubmission {
     pub(crate) link: LinkId,
     pub(crate) reply_to: Arc<dyn LinkWorker>,
 }
-
-/// A name that was asked for this long ago is not resolved: its link asks again by then.
-const RESOLVE_PATIENCE: Duration = Duration::from_secs(5);
 
 impl CopyLinks for ReplicationLinks {
     fn follow(&self, bucket: Arc<dyn SharedBucket>, vbid: Vbid, source: ReplicaSource) {
@@ -153,15 +144,16 @@ impl ReplicationLinks {
         }
     }
 
-    /// Runs work on the thread for it, which starts with the first.
+    /// Runs work on the thread for it, which starts with the first. Names do not wait for it.
     pub(crate) fn submit(&self, submission: LinkSubmission) {
-        let (mut thread, name) = match submission.work {
-            LinkWork::Resolve { .. } => (self.resolver.lock(), "oribi-resolver"),
-            _ => (self.thread.lock(), "oribi-replication"),
-        };
+        if let LinkWork::Resolve { host, port } = submission.work {
+            self.resolver.resolve((host, port), (submission.link, submission.reply_to));
+            return;
+        }
+        let mut thread = self.thread.lock();
         if thread.is_none() {
             let (work, submissions) = channel();
-            let started = oribi_supervisor::spawn(name, move || serve(&submissions));
+            let started = oribi_supervisor::spawn("oribi-replication", move || serve(&submissions));
             match started {
                 Ok(started) => *thread = Some(LinkThread { work, thread: started }),
                 // The link misses its answer, and begins anew.
@@ -173,27 +165,22 @@ impl ReplicationLinks {
         }
         if let Some(thread) = &*thread {
             // The thread ends after the workers.
-            let _ = thread.work.send((submission, Instant::now()));
+            let _ = thread.work.send(submission);
         }
     }
 
-    /// Ends the threads. The workers have ended.
+    /// Ends the thread. The workers have ended.
     pub(crate) fn shut_down(&self) {
-        for thread in [&self.thread, &self.resolver] {
-            let Some(LinkThread { work, thread }) = thread.lock().take() else { continue };
-            drop(work);
-            if thread.join().is_err() {
-                tracing::error!("a thread of replication links panicked");
-            }
+        let Some(LinkThread { work, thread }) = self.thread.lock().take() else { return };
+        drop(work);
+        if thread.join().is_err() {
+            tracing::error!("the thread of replication links panicked");
         }
     }
 }
 
-fn serve(submissions: &Receiver<(LinkSubmission, Instant)>) {
-    while let Ok((LinkSubmission { work, link, reply_to }, since)) = submissions.recv() {
-        if matches!(work, LinkWork::Resolve { .. }) && since.elapsed() >= RESOLVE_PATIENCE {
-            continue;
-        }
+fn serve(submissions: &Receiver<LinkSubmission>) {
+    while let Ok(LinkSubmission { work, link, reply_to }) = submissions.recv() {
         let result = work.run();
         reply_to.post_link(LinkMessage::WorkDone { link, result });
     }

@@ -29,6 +29,12 @@ pub enum LinkMessage {
     WorkDone { link: LinkId, result: LinkWorkResult },
 }
 
+/// A worker that drives links. Its mailbox implements this.
+pub(crate) trait LinkWorker: Send + Sync {
+    /// Hands the message over without waiting.
+    fn post_link(&self, message: LinkMessage);
+}
+
 impl fmt::Debug for LinkMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -77,13 +77,7 @@ impl LinkWork {
     /// Does the work. Blocks.
     pub(crate) fn run(self) -> LinkWorkResult {
         match self {
-            LinkWork::Resolve { host, port } => {
-                let resolved = (host.as_str(), port).to_socket_addrs();
-                let resolved = resolved.map(Iterator::collect);
-                LinkWorkResult::Resolved(
-                    resolved.map_err(|error| LinkFailure::Resolve(format!("{host}: {error}"))),
-                )
-            }
+            LinkWork::Resolve { host, port } => LinkWorkResult::Resolved(look_up(&host, port)),
             LinkWork::LogIn { login, secret, challenge } => {
                 let proof = login.answer(&secret, &challenge);
                 let malformed = LinkFailure::Protocol("a malformed challenge");
@@ -95,6 +89,12 @@ impl LinkWork {
             }
         }
     }
+}
+
+/// The addresses of a name, as the operating system knows them. Blocks.
+pub(super) fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, LinkFailure> {
+    let found = (host, port).to_socket_addrs().map(Iterator::collect);
+    found.map_err(|error| LinkFailure::Resolve(format!("{host}: {error}")))
 }
 
 fn run_on(copy: &FollowedCopy, work: CopyWork) -> Result<(), LinkFailure> {

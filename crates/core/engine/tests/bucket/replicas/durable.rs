@@ -264,6 +264,14 @@ fn a_wait_continues_in_another_epoch() {
     assert_eq!(*wait(&active, other).0.0.lock(), [(5, PersistOutcome::Failed)]);
 }
 
+/// Waits until a node that hands over appends nothing any more.
+fn final_seqno(node: &Node) -> Arc<Outcomes> {
+    let outcomes = Arc::new(Outcomes::default());
+    let sink: Arc<dyn PersistenceSink> = Arc::clone(&outcomes) as _;
+    node.bucket.when_final(VB, &sink, 1);
+    outcomes
+}
+
 // A node hands over while a client waits: the client gets its answer first.
 #[test]
 fn a_hand_over_ends_after_its_durable_writes() {
@@ -272,6 +280,8 @@ fn a_hand_over_ends_after_its_durable_writes() {
     let (outcomes, _) = wait(&active, write);
     assert!(active.bucket.begin_hand_over(VB));
     assert!(active.vbucket().is_handing_over() && !active.vbucket().has_final_seqno());
+    let finals = final_seqno(&active);
+    assert!(finals.0.lock().is_empty(), "a durable write is open");
     let refused = active.try_write("b", "1", MAJORITY);
     let is_refused = matches!(refused, MutationOutcome::Refused(OperationRejection::NotMyVbucket));
     assert!(is_refused, "{refused:?}");
@@ -279,6 +289,8 @@ fn a_hand_over_ends_after_its_durable_writes() {
     second.acknowledge(&active, EPOCH);
     assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Committed(Seqno(2)))]);
     assert!(active.vbucket().has_final_seqno());
+    assert_eq!(finals.0.lock().len(), 1);
+    assert_eq!(final_seqno(&active).0.lock().len(), 1, "nothing is open");
     link.run(&active.bucket, &second.bucket);
     assert_eq!(second.value("a").as_deref(), Some("1"));
     // One that no copy acknowledges is aborted with its client's time.

@@ -125,7 +125,11 @@ fn space_of_completed_prepares_comes_back() {
     assert_eq!(before.keys, 100);
     let abort = OwnedFields::tombstone(90, b"key-90", 5).in_collection(prepares);
     store.commit(&[batch(Vbid(0), &[abort], up_to(95))]).expect("committed");
+    let (reads, bytes) = files.reads();
     assert_eq!(store.forget_prepares(Vbid(0)).expect("read"), 94);
+    let header_bytes = 56;
+    let read = (files.reads().0 - reads, files.reads().1 - bytes);
+    assert_eq!(read, (99, 99 * header_bytes), "no value is read");
     assert_eq!(store.forget_prepares(Vbid(0)).expect("read"), 0);
     let after = shrink();
     assert!(after.log_bytes * 5 < before.log_bytes, "{before:?} {after:?}");

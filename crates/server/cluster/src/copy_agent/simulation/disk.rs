@@ -9,7 +9,7 @@ use oribi_replication::election::PromiseReport;
 use oribi_types::{Seqno, Vbid};
 use parking_lot::Mutex;
 
-use crate::copies::{CopyFailure, FollowingCopy, LocalCopy, VbucketCopies};
+use crate::copies::{CopyFailure, FollowingCopy, HandOverWaker, LocalCopy, VbucketCopies};
 use crate::topology::TopologyNode;
 
 pub(super) const VBUCKETS: u16 = 4;
@@ -202,6 +202,13 @@ impl VbucketCopies for SimDisk {
         following.collect()
     }
 
+    /// The least that one of them has: the disk does not know which node has which number.
+    fn acknowledged(&self, vbid: Vbid, _copy: CopyId) -> Option<Seqno> {
+        let all = self.followed_by.lock();
+        let of_vbucket = all.iter().filter(|((followed, _), _)| *followed == vbid);
+        of_vbucket.map(|(_, writes)| Seqno(*writes)).min()
+    }
+
     fn create(&self, copies: &[(Vbid, u64)]) -> Result<(), CopyFailure> {
         for (vbid, copy) in copies {
             let mut all = self.copies.lock();
@@ -279,10 +286,11 @@ impl VbucketCopies for SimDisk {
         copies.get(&vbid).is_some_and(|copy| copy.serves.is_some() || copy.hands_over)
     }
 
-    fn hand_over(&self, vbid: Vbid) {
+    fn hand_over(&self, vbid: Vbid, when_final: HandOverWaker) {
         if let Some(copy) = self.copies.lock().get_mut(&vbid) {
             copy.hands_over = copy.serves.take().is_some();
         }
+        when_final();
     }
 
     fn stop_serving(&self, vbid: Vbid) {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use oribi_types::Vbid;
 
 use super::disk::{SimDisk, VBUCKETS};
-use super::node::SimNode;
+use super::node::{SimNode, UUID};
 use super::{CLOCK_IS_USED, LIMIT, World};
 use crate::agreement::{Agreement as _, RecordChange};
-use crate::copies::moves::{MOVES_PER_NODE, RebalanceRecord, RebalanceState};
+use crate::copies::moves::{CopyMove, MOVES_PER_NODE, RebalanceRecord, RebalanceState};
 
 fn vbids() -> impl Iterator<Item = Vbid> {
     (0..VBUCKETS).map(Vbid)
@@ -157,6 +157,40 @@ fn a_node_that_is_removed_keeps_nothing() {
         world.assert_converged();
         world.assert_even(&[]);
     }
+}
+
+// Service stopped for an heir that was far behind, until its copy had everything.
+#[test]
+fn a_role_moves_to_an_heir_that_is_near() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::new(1, 2, 1);
+    world.rounds(30);
+    let (vbid, roster) = (Vbid(0), world.roster());
+    let record = world.records()[&vbid].clone();
+    let heir = record.members.iter().find(|copy| **copy != record.active).unwrap().node;
+    let names = [record.active.node, heir].map(|node| roster.name(node).unwrap().to_owned());
+    let [active, _] = names.clone();
+    let at = world.nodes.iter().position(|node| node.name == active).unwrap();
+    let link = (active, names[1].clone());
+    world.cut.insert(link.clone());
+    (0..2000).for_each(|write| world.nodes[at].disk.append(vbid, 1_000_000 + write));
+    world.rounds(1);
+    let mut moving = RebalanceRecord::new("id".to_owned(), BTreeSet::new());
+    let bucket = UUID.to_owned();
+    let moved = CopyMove { bucket, vbucket: vbid.0, add: None, remove: None, active: heir };
+    moving.moves.push(moved);
+    world.put_rebalance(&moving);
+    for _ in 0..10 {
+        world.rounds(1);
+        assert!(world.nodes[at].serves(vbid).is_some(), "the heir lacks everything since the cut");
+    }
+    world.cut.remove(&link);
+    // The plan moves the role back afterwards, because the nodes were even before.
+    let has_moved = (0..20).any(|_| {
+        world.rounds(1);
+        world.nodes[1 - at].serves(vbid).is_some()
+    });
+    assert!(has_moved, "{:?}", world.records()[&vbid]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use oribi_storage::MemoryStore;
 use oribi_types::{CopiesEpoch, CopyId, Seqno, Vbid};
 use parking_lot::Mutex;
 
-use super::{LinkSubmission, LinkWorker, ReplicationLinks};
+use super::{LinkSubmission, LinkWorker, ReplicationLinks, Resolver};
 use crate::buckets::{BucketHandle, Buckets};
 use crate::buckets::{CopyLinks as _, ReplicaSource};
 use crate::replication::ReplicaPhase;
@@ -95,5 +95,41 @@ fn names_and_copies_do_not_wait_for_each_other() {
     assert_eq!(attempt(results.recv_timeout(limit).expect("the name is resolved")), 2);
     drop(held);
     assert_eq!(attempt(results.recv_timeout(limit).expect("the copy is free")), 1);
+    links.shut_down();
+}
+
+// One name that hung delayed all others: what had waited for long was dropped, and asked again.
+#[test]
+fn a_name_that_hangs_delays_no_other() {
+    let (gate, open) = channel::<()>();
+    let open = Mutex::new(open);
+    let resolver = Resolver::with(Arc::new(move |host: &str, _| {
+        if host == "hangs" {
+            let _ = open.lock().recv();
+        }
+        Ok(Vec::new())
+    }));
+    let links = ReplicationLinks { resolver, ..ReplicationLinks::default() };
+    let (sender, results) = channel();
+    let worker: Arc<dyn LinkWorker> = Arc::new(Results(Mutex::new(sender)));
+    let ask = |attempt, slot, host: &str| {
+        let (link, reply_to) = (LinkId { slot, attempt }, Arc::clone(&worker));
+        let work = LinkWork::Resolve { host: host.to_owned(), port: 1 };
+        links.submit(LinkSubmission { work, link, reply_to });
+    };
+    let limit = Duration::from_secs(20);
+    let attempt = || match results.recv_timeout(limit).expect("a result") {
+        LinkMessage::WorkDone { link, .. } => link.attempt,
+        _ => panic!("only results of work come"),
+    };
+    ask(1, 1, "hangs");
+    ask(2, 2, "answers");
+    assert_eq!(attempt(), 2);
+    // The link gave up and asks again, and so does another one; one look-up serves both.
+    ask(3, 1, "hangs");
+    ask(4, 3, "hangs");
+    gate.send(()).expect("the look-up waits");
+    assert_eq!((attempt(), attempt()), (3, 4));
+    assert!(results.try_recv().is_err(), "the first question is withdrawn");
     links.shut_down();
 }
