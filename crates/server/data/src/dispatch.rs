@@ -164,7 +164,7 @@ fn serve(req: &mut Request<'_>, out: &mut SendBuffer) -> ServeResult {
         return refuse(req, out, refusal);
     }
     let in_order = req.infos.barrier || !rule.reorders;
-    if in_order && req.state.deferred.is_any() {
+    if (in_order && req.state.deferred.is_any()) || durable::waits_for_others(req, rule) {
         // The request is offered again, so it is not counted now.
         req.state.pending.wait_for_deferred();
         return ServeResult::Later;

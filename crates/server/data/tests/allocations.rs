@@ -10,6 +10,7 @@ use oribi_engine::collections::ManifestChange;
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
+use oribi_server::buckets::{BucketChange, DurabilityMin};
 use oribi_server::harness::{ConnectionHarness, HARNESS_VBUCKETS};
 use oribi_testkit::CountingAllocator;
 
@@ -107,6 +108,19 @@ fn reads_allocate_nothing_whether_they_hit_or_miss() {
                 assert!(harness.feed(&requests).len() > value.len() * OPERATIONS as usize);
             }
         }
+    }
+}
+
+// The answer to each `get` was written into a separate buffer.
+#[test]
+fn a_text_get_of_a_raised_bucket_allocates_nothing() {
+    let mut harness = ConnectionHarness::new();
+    assert_eq!(harness.feed(b"set k 0 0 5\r\nvalue\r\n"), b"STORED\r\n");
+    let durability_min = Some(DurabilityMin::PersistToMajority);
+    let change = BucketChange { durability_min, ..BucketChange::default() };
+    harness.server().buckets.update("default", change).expect("the bucket has a store");
+    for input in [b"get k\r\n".repeat(1000), b"get x k x\r\n".repeat(1000)] {
+        assert_eq!(count(&mut harness, &input), (0, 0));
     }
 }
 

@@ -58,6 +58,11 @@ impl DeferredRequests {
         self.writes.as_ref().is_some_and(|writes| !writes.is_empty())
     }
 
+    /// True when no other write may wait for the store.
+    pub fn is_full(&self) -> bool {
+        self.writes.as_ref().is_some_and(|writes| writes.next_position().is_none())
+    }
+
     /// True when a parked request is to be tried again.
     #[inline]
     pub fn has_ready(&self) -> bool {
@@ -69,16 +74,18 @@ impl DeferredRequests {
         self.fetches.as_ref().is_some_and(|fetches| fetches.is_waiting())
     }
 
-    /// Bytes of the parked requests, and of the answer that is held.
+    /// Bytes of the parked requests, and of the answers that are held.
     pub fn bytes(&self) -> usize {
         let held = self.text.as_ref().map_or(0, |text| text.held_bytes());
-        held + self.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes())
+        let parked = self.writes.as_ref().map_or(0, |writes| writes.held_bytes());
+        held + parked + self.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes())
     }
 
     /// Panics unless the limits hold. Visits every parked request.
     pub fn check_invariants(&self) {
         let writes = self.writes.as_ref().map_or(0, |writes| writes.len());
         assert!(writes <= PARKED_MAX, "{writes} writes are parked");
+        self.writes.iter().for_each(|writes| writes.check_invariants());
         if let Some(fetches) = &self.fetches {
             fetches.check_invariants();
         }

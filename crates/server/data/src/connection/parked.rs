@@ -66,6 +66,15 @@ impl Answer {
         }
     }
 
+    /// Bytes of memory that it keeps besides itself.
+    fn held_bytes(&self) -> usize {
+        match self {
+            Answer::Document(item) => item.block_bytes(),
+            Answer::SubDocument { value, .. } => value.capacity(),
+            Answer::Mutation(_) | Answer::Counter { .. } | Answer::Touched(_) => 0,
+        }
+    }
+
     /// The seqno that has to be durable before the answer is sent.
     pub fn seqno(&self) -> Seqno {
         match self {
@@ -152,6 +161,8 @@ impl ParkToken {
 #[derive(Debug, Default)]
 pub struct ParkedWrites {
     writes: Slab<ParkedWrite>,
+    /// What their answers keep.
+    answer_bytes: usize,
 }
 
 impl ParkedWrites {
@@ -166,6 +177,7 @@ impl ParkedWrites {
         debug_assert!(self.writes.vacant_key() < PARKED_MAX, "a token has 12 bits for a position");
         assert!(write.serial != 0, "serial 0 stands for no write");
         debug_assert!(write.deadline_ms >= write.since_ms, "a deadline follows the beginning");
+        self.answer_bytes += write.answer.held_bytes();
         self.writes.insert(write);
     }
 
@@ -173,13 +185,32 @@ impl ParkedWrites {
     pub fn take(&mut self, position: u16, serial: u32) -> Option<ParkedWrite> {
         let key = usize::from(position);
         let is_same = self.writes.get(key).is_some_and(|parked| parked.serial == serial);
-        is_same.then(|| self.writes.remove(key))
+        is_same.then(|| self.remove(key))
     }
 
     /// Takes one write whose deadline has passed.
     pub fn take_overdue(&mut self, now_ms: u64) -> Option<ParkedWrite> {
         let key = self.writes.iter().find(|(_, parked)| parked.deadline_ms <= now_ms)?.0;
-        Some(self.writes.remove(key))
+        Some(self.remove(key))
+    }
+
+    fn remove(&mut self, key: usize) -> ParkedWrite {
+        let write = self.writes.remove(key);
+        let bytes = write.answer.held_bytes();
+        assert!(self.answer_bytes >= bytes, "an answer is counted until its write is taken");
+        self.answer_bytes -= bytes;
+        write
+    }
+
+    /// Bytes of memory that the writes and their answers keep.
+    pub fn held_bytes(&self) -> usize {
+        self.writes.capacity() * size_of::<ParkedWrite>() + self.answer_bytes
+    }
+
+    /// Panics unless the sum is that of the answers. Visits every write.
+    pub fn check_invariants(&self) {
+        let bytes: usize = self.writes.iter().map(|(_, write)| write.answer.held_bytes()).sum();
+        assert_eq!(self.answer_bytes, bytes, "each answer is counted");
     }
 
     /// Number of waiting writes.

@@ -11,7 +11,7 @@ use oribi_protocol::feature::Feature;
 use oribi_types::DurabilityLevel;
 
 use super::request::Request;
-use super::rules;
+use super::rules::{self, Rule};
 use crate::buckets::PrepareGuard;
 use crate::connection::parked::{Answer, ParkToken, ParkedWrite};
 use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
@@ -21,6 +21,14 @@ use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
 pub(super) fn visibility(req: &Request<'_>) -> WriteVisibility {
     let asked = req.infos.durability.map_or(DurabilityLevel::None, |asked| asked.level);
     req.state.bucket().map_or(WriteVisibility::AtOnce, |bucket| bucket.visibility(asked))
+}
+
+/// True for a write that has to wait until others of its connection are durable: as many wait as
+/// may. One that later requests have overtaken cannot wait, and is refused.
+#[inline(always)]
+pub(super) fn waits_for_others(req: &Request<'_>, rule: &Rule) -> bool {
+    let may_wait = rule.durable && req.waits_for_durability() && !req.tries.is_overtaken;
+    may_wait && req.state.deferred.is_full()
 }
 
 /// Parks a write that is done in memory until it is durable. Returns the answer if it already is.

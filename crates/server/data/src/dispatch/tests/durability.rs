@@ -8,6 +8,7 @@ use oribi_protocol::status::Status;
 use oribi_types::DurabilityLevel;
 
 use super::{Client, SET_EXTRAS, about, bytes, counter_extras, replies, set_extras};
+use crate::buckets::DurabilityMin;
 
 fn durable(level: DurabilityLevel, timeout_ms: Option<u16>) -> Vec<u8> {
     let mut framing = Vec::new();
@@ -306,16 +307,44 @@ fn preserve_expiry_keeps_the_old_one() {
     assert_eq!(client.get(b"k").status, Status::KeyEnoent);
 }
 
+// A bulk load into a bucket with a minimum durability got temporary failures.
 #[test]
-fn excess_waiting_writes_are_rejected_unapplied() {
-    let mut client = Client::modern();
-    client.harness.set_flushes(false);
-    let framing = to_disk();
-    let mut input = Vec::new();
-    for index in 0..crate::limits::PARKED_MAX {
-        input.extend(bytes(&set(&framing, format!("k{index}").as_bytes())));
+fn excess_durable_writes_wait_unapplied() {
+    for framing in [&to_disk()[..], &[]] {
+        let mut client = Client::modern();
+        client.harness.bucket().set_durability_min(DurabilityMin::PersistToMajority);
+        client.harness.set_flushes(false);
+        let mut input = Vec::new();
+        for index in 0..crate::limits::PARKED_MAX {
+            input.extend(bytes(&set(framing, format!("k{index}").as_bytes())));
+        }
+        input.extend(bytes(&set(framing, b"one more")));
+        assert!(client.harness.feed(&input).is_empty());
+        let mut other = Client { harness: client.harness.beside() };
+        assert_eq!(other.get(b"one more").status, Status::KeyEnoent);
+        client.harness.set_flushes(true);
+        let answers = replies(&client.harness.feed(&[]));
+        assert_eq!(answers.len(), crate::limits::PARKED_MAX + 1);
+        assert!(answers.iter().all(|answer| answer.status == Status::Success));
+        assert_eq!(other.get(b"one more").status, Status::Success);
     }
-    assert!(client.harness.feed(&input).is_empty());
-    assert_eq!(client.ask(&set(&framing, b"one more")).status, Status::Etmpfail);
-    assert_eq!(client.get(b"one more").status, Status::KeyEnoent);
+}
+
+// A connection kept documents for answers that nothing counted.
+#[test]
+fn parked_documents_are_counted() {
+    let mut client = Client::modern();
+    let value = vec![b'x'; 100_000];
+    assert_eq!(client.set(b"k", &value).status, Status::Success);
+    client.harness.set_flushes(false);
+    client.harness.bucket().set_durability_min(DurabilityMin::PersistToMajority);
+    let held = |client: &Client| client.harness.server().connections.buffer_bytes();
+    let before = held(&client);
+    let touch = RequestParts { extras: &[0, 0, 0, 9], ..about(Opcode::Gat, b"k") };
+    assert!(client.send(&touch).is_empty());
+    let parked = held(&client) - before;
+    assert!((100_000..110_000).contains(&parked), "{parked}");
+    client.harness.set_flushes(true);
+    assert_eq!(replies(&client.harness.feed(&[]))[0].value, value);
+    assert!(held(&client) < before + 1024);
 }

@@ -3,6 +3,7 @@
 //! Owns: rights, counters, times and retries, as `dispatch.rs` has them for binary requests.
 
 use oribi_engine::{FillingItem, KeyAhead, OperationRejection, ReadSection};
+use oribi_protocol::opcode::Opcode;
 
 use super::super::answer::End;
 use super::super::outcome::{Outcome, Rejection};
@@ -110,7 +111,9 @@ pub(super) fn serve<'a>(
         req.tries.weight = timed.and_then(|kind| sample(req, kind)).unwrap_or(0);
     }
     let begun_ns = if req.tries.weight == 0 { 0 } else { req.env.latency_clock.now_ns() };
-    let mut held = req.waits_for_durability().then(SendBuffer::new);
+    let is_plain_read = matches!(language, Language::Text) && req.opcode == Opcode::Get;
+    let may_wait = req.waits_for_durability() && !is_plain_read;
+    let mut held = may_wait.then(SendBuffer::new);
     let end = action(req, held.as_mut().unwrap_or(out), permitted);
     if let Some(held) = held {
         held_back(req, out, held, end);
