@@ -187,9 +187,23 @@ impl Admin {
 
     /// Changes something; returns what the server says about it.
     pub async fn put(&self, path: &str, form: &[(&str, String)]) -> anyhow::Result<Value> {
+        self.told(Method::PUT, path, form).await
+    }
+
+    /// As [`Admin::put`].
+    pub async fn post(&self, path: &str, form: &[(&str, String)]) -> anyhow::Result<Value> {
+        self.told(Method::POST, path, form).await
+    }
+
+    async fn told(
+        &self,
+        method: Method,
+        path: &str,
+        form: &[(&str, String)],
+    ) -> anyhow::Result<Value> {
         let form: Vec<(&str, &str)> =
             form.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let body = self.ask(Method::PUT, path, &form).await?;
+        let body = self.ask(method, path, &form).await?;
         serde_json::from_slice(&body).with_context(|| format!("the answer to {path}"))
     }
 
