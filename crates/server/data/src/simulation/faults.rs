@@ -72,8 +72,8 @@ impl ClusterWorld {
     /// Answers about sessions take up to most of a lease.
     fn delay_answers(&mut self, at: usize) {
         let ns = self.below(LEASE_S * 900) * NS_PER_MS;
-        let base_ns = Arc::clone(&self.base_ns);
-        let on_answer = move || delay_clocks(&base_ns, ns);
+        let (base_ns, rate_permille) = (Arc::clone(&self.base_ns), self.nodes[at].rate_permille);
+        let on_answer = move || delay_clocks(&base_ns, ns, rate_permille);
         self.nodes[at].agreement.delay_answers(Some(Box::new(on_answer)));
     }
 

@@ -61,10 +61,15 @@ pub(super) fn set_clock(ns: u64) {
     CLOCK_NS.store(ns, Ordering::SeqCst);
 }
 
-/// Time passes while the node that acts waits for an answer.
-pub(super) fn delay_clocks(base_ns: &AtomicU64, ns: u64) {
-    base_ns.fetch_add(ns, Ordering::SeqCst);
-    CLOCK_NS.fetch_add(ns, Ordering::SeqCst);
+/// Time passes while the node that acts, whose clock has this rate, waits for an answer.
+pub(super) fn delay_clocks(base_ns: &AtomicU64, ns: u64, rate_permille: u64) {
+    let before_ns = base_ns.fetch_add(ns, Ordering::SeqCst);
+    set_clock(clock_ns(before_ns + ns, rate_permille));
+}
+
+/// Time of a node's clock.
+fn clock_ns(base_ns: u64, rate_permille: u64) -> u64 {
+    base_ns / 1000 * rate_permille + 1
 }
 
 /// All nodes have the same users.
@@ -101,7 +106,7 @@ pub(super) struct WorldNode {
     /// Processes that the node has had.
     pub(super) lives: u64,
     /// Steps of its clock while that of the agreement advances by a thousand.
-    rate_permille: u64,
+    pub(super) rate_permille: u64,
     shape: BucketShape,
     has_store: bool,
     /// Numbers of its copies, as `copies.json` has them.
@@ -143,7 +148,7 @@ impl WorldNode {
 
     /// Time of the node's clock.
     pub(super) fn clock_ns(&self, base_ns: u64) -> u64 {
-        base_ns / 1000 * self.rate_permille + 1
+        clock_ns(base_ns, self.rate_permille)
     }
 
     /// The last process has stored everything.
