@@ -298,7 +298,7 @@ impl VBucket {
         let newest = self.failover_table.lock().first().copied();
         let epoch = newest.map_or(CopiesEpoch(0), |newest| newest.epoch);
         let kept = self.copy_state.lock();
-        VbucketState {
+        let state = VbucketState {
             max_cas: queue.max_cas(),
             max_deleted_rev_seqno: table.max_deleted_rev(),
             purge_seqno: queue.high_seqno(),
@@ -308,7 +308,9 @@ impl VBucket {
             failover_table: vec![FailoverEntry { uuid, seqno: queue.high_seqno(), epoch }],
             ..VbucketState::empty()
         }
-        .complete_at(queue.high_seqno())
+        .complete_at(queue.high_seqno());
+        assert_eq!(state.purge_seqno, state.high_seqno, "no change is left");
+        state
     }
 
     /// Forgets every document in memory, and every history before `uuid`: a reader of an earlier

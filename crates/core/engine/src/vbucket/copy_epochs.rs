@@ -145,6 +145,7 @@ impl VBucket {
     /// has none.
     pub(crate) fn wait_for_pending(&self, sink: &Arc<dyn PersistenceSink>, token: u64) -> bool {
         let Some((seqno, is_prepare)) = self.table.lock().pending.newest() else { return true };
+        assert!(seqno > Seqno(0), "a pending version has a seqno");
         let waiters = if is_prepare { &self.commit_waiters } else { &self.waiters };
         let is_over = || {
             let is_open = self.table.lock().pending.has_seqno(seqno);
