@@ -146,7 +146,9 @@ impl VBucket {
         (replaced, table.index.take_retired(), None)
     }
 
-    /// After versions were committed or given up. Returns the streams that have more to read.
+    /// After versions were committed or given up. Returns the streams that have more to read: the
+    /// caller has to wake them, because nothing else will.
+    #[must_use]
     pub(super) fn released(
         &self,
         table: &TableGuard<'_>,

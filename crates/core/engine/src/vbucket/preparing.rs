@@ -173,6 +173,8 @@ impl VBucket {
                 self.end_recommitting(&table);
                 self.released(&table, &mut queue)
             };
+            // Also without an outcome: they are not taken for idle any more.
+            streams.iter().for_each(StreamWaker::wake);
             if wants_value {
                 self.ask_for_value(context);
             }
@@ -180,7 +182,6 @@ impl VBucket {
                 return;
             }
             drop(garbage);
-            streams.iter().for_each(StreamWaker::wake);
             self.mark_dirty(context.signals);
             self.report_memory(context);
             self.commit_waiters.decided(&outcomes);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_storage::MemoryStore;
 use oribi_types::policy::{EvictionPolicy, Storage};
-use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
+use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp, Vbid};
 
 use super::{StreamRead, StreamRegistration};
 use crate::bucket::Bucket;
@@ -98,6 +98,24 @@ impl Fixture {
     fn purge_seqno(&self) -> Seqno {
         self.vbucket().stats().purge_seqno
     }
+}
+
+/// Regression: a look for outcomes of prepares that found none took idle streams for woken and did
+/// not wake them. It came between a write and its notice to streams, and they stalled for good.
+#[test]
+fn a_look_for_outcomes_wakes_idle_streams() {
+    let fixture = Fixture::new(Storage::Persistent);
+    let stream = fixture.register(0);
+    assert_eq!(fixture.read(stream), []);
+    let vbucket = fixture.vbucket();
+    let key = DocKey { collection: CollectionId::DEFAULT, key: b"k" };
+    let written = crate::prepare::abort_of(key, NOW.unix_s());
+    let _ = vbucket.queue.lock().enqueue_alone(written, RevSeqno(1), NOW);
+    vbucket.has_pending.store(true, Ordering::Release);
+    vbucket.complete_prepares(&fixture.bucket.context(NOW));
+    assert_eq!(fixture.told.0.load(Ordering::Relaxed), 1, "the stream was woken");
+    assert_eq!(fixture.read(stream).len(), 1);
+    fixture.drop_stream(stream);
 }
 
 // Invariant: In memory only, the purge seqno rises before a tombstone is removed.
