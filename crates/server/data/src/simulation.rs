@@ -29,8 +29,9 @@ use std::time::Duration;
 
 use oribi_cluster::agreement::Agreement as _;
 use oribi_cluster::agreement::memory::MemoryAgreement;
+use oribi_cluster::copies::CopiesRecord;
 use oribi_cluster::testing::{CopyRecords, prefix_of};
-use oribi_engine::EvictionPolicy;
+use oribi_engine::{EvictionPolicy, Upkeep};
 use oribi_storage::SeededRandom;
 use oribi_types::{CollectionId, CopiesEpoch, DocKey, Timestamp, VbUuid, Vbid};
 use parking_lot::Mutex;
@@ -41,7 +42,7 @@ use crate::replication::message::LinkMessage;
 use clients::{Documents, Orphan, WorldClient};
 use faults::FaultMix;
 use link::LinkEnds;
-use node::{BucketShape, CLUSTER, VBUCKETS, WorldNode, set_clock};
+use node::{BucketShape, CLUSTER, ProcessEnd, VBUCKETS, WorldNode, set_clock};
 
 /// What the ordinary seeds have at least once.
 const EXPECTED: [&str; 8] = [
@@ -59,7 +60,7 @@ const FAILURES_MAX: usize = 8;
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 80;
 /// Seeds that found something once.
-const FOUND_SEEDS: [u64; 0] = [];
+const FOUND_SEEDS: [u64; 1] = [127];
 /// Steps of a run, and how often the cluster is healed in it.
 const STEPS: u64 = 600;
 const PARTS: u64 = 2;
@@ -89,10 +90,16 @@ impl Setup {
         let replicas = 1 + (seed / 2 % (nodes as u64 - 1)) as u8;
         let eviction = [EvictionPolicy::Value, EvictionPolicy::Full][(seed / 4 % 2) as usize];
         let faults = FaultMix::of(seed);
-        // Large ones press memory. Larger ones fill a copy with open prepares, whose commits then
-        // find no memory: seed 127 with 120,000 bytes.
-        let value_bytes_max = if seed % 16 == 15 { 40_000 } else { 1_200 };
-        Setup { seed, nodes, shape: BucketShape { replicas, eviction }, faults, value_bytes_max }
+        // A part of a queue, mostly, or all of it.
+        let flush_bytes_max = [2_000, Upkeep::default().flush_bytes_max][(seed / 2 % 2) as usize];
+        // Large ones press memory, and larger ones fill copies with open prepares.
+        let value_bytes_max = match seed % 32 {
+            15 => 40_000,
+            31 => 120_000,
+            _ => 1_200,
+        };
+        let shape = BucketShape { replicas, eviction, flush_bytes_max };
+        Setup { seed, nodes, shape, faults, value_bytes_max }
     }
 }
 
@@ -111,6 +118,8 @@ struct ClusterWorld {
     /// The newest history of each vbucket that was served.
     histories: BTreeMap<Vbid, VbUuid>,
     served: BTreeMap<Vbid, CopiesEpoch>,
+    /// The copies of each vbucket after the last look of an agent.
+    copies: BTreeMap<Vbid, CopiesRecord>,
 }
 
 impl ClusterWorld {
@@ -140,6 +149,7 @@ impl ClusterWorld {
             cut: BTreeSet::new(),
             histories: BTreeMap::new(),
             served: BTreeMap::new(),
+            copies: BTreeMap::new(),
         };
         for node in &mut world.nodes {
             node.start().expect("an empty disk");
@@ -210,6 +220,7 @@ impl ClusterWorld {
         self.runtime.block_on(process.agent.look());
         drop(look);
         self.runtime.block_on(process.agent.finish());
+        self.check_promotions();
     }
 
     /// The links of a node to others take a turn. True when something moved.
@@ -402,6 +413,7 @@ fn run(setup: Setup) -> BTreeMap<&'static str, u64> {
         }
         world.heal();
     }
+    world.nodes.iter_mut().for_each(|node| node.end(ProcessEnd::Kill));
     world.documents.counts
 }
 

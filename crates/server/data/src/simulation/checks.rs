@@ -55,6 +55,22 @@ impl ClusterWorld {
         }
     }
 
+    /// No promotion leaves a member of three out: one that is gone may return.
+    pub(super) fn check_promotions(&mut self) {
+        let records = self.records().by_vbucket;
+        for (vbid, record) in &records {
+            let Some(before) = self.copies.get(vbid) else { continue };
+            let is_next = record.epoch == before.epoch.next() && record.handover.is_none();
+            if !is_next || record.active == before.active || before.is_joint() {
+                continue;
+            }
+            let keeps_all = before.members.iter().all(|member| record.members.contains(member));
+            let may_leave = before.members.len() <= 2;
+            assert!(keeps_all || may_leave, "{}: {before:?}, then {record:?}", self.describe());
+        }
+        self.copies = records;
+    }
+
     /// Plain writes that a new history does not have may be lost.
     fn note_history(&mut self, at: usize, vbid: Vbid) {
         let bucket = self.nodes[at].process().and_then(|process| process.bucket());

@@ -4,6 +4,7 @@
 //! writes in memory, so runs without such losses check those most strictly.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_cluster::agreement::Agreement as _;
 use oribi_cluster::agreement::memory::LostAnswer;
@@ -69,11 +70,23 @@ impl ClusterWorld {
         }
     }
 
-    /// Answers about sessions take up to most of a lease.
+    /// Answers about sessions take up to most of a lease, and the first may be the last.
     fn delay_answers(&mut self, at: usize) {
         let ns = self.below(LEASE_S * 900) * NS_PER_MS;
         let (base_ns, rate_permille) = (Arc::clone(&self.base_ns), self.nodes[at].rate_permille);
-        let on_answer = move || delay_clocks(&base_ns, ns, rate_permille);
+        let is_last = self.below(2) == 0;
+        let agreement = Arc::downgrade(&self.nodes[at].agreement);
+        let is_over = AtomicBool::new(false);
+        let on_answer = move || {
+            if is_over.load(Ordering::SeqCst) {
+                return;
+            }
+            delay_clocks(&base_ns, ns, rate_permille);
+            if let Some(agreement) = agreement.upgrade().filter(|_| is_last) {
+                agreement.set_cut(true);
+                is_over.store(true, Ordering::SeqCst);
+            }
+        };
         self.nodes[at].agreement.delay_answers(Some(Box::new(on_answer)));
     }
 

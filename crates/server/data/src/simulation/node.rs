@@ -94,6 +94,7 @@ pub(super) enum ProcessEnd {
 pub(super) struct BucketShape {
     pub(super) replicas: u8,
     pub(super) eviction: EvictionPolicy,
+    pub(super) flush_bytes_max: usize,
 }
 
 /// See the module text.
@@ -253,6 +254,9 @@ impl WorldNode {
         if let Some(copies) = handle.as_ref().and_then(|handle| handle.copies()) {
             self.numbers = copies.known_numbers();
         }
+        // The links keep copies, whose buckets keep the links.
+        process.server.cluster.links.stop_bucket(UUID);
+        drop(process.messages.take());
         drop((process, handle));
         match end {
             ProcessEnd::PowerLoss => self.disk.restart(),
@@ -293,7 +297,7 @@ impl NodeRegistry {
         let store = LogStore::open_simulated(&self.disk, is_made, &options, Bug::None)?;
         let store = Arc::new(store);
         let is_clean = self.was_clean && store.properties().ended_in_order;
-        let parts = (config(self.shape.eviction), Arc::clone(&store) as _);
+        let parts = (config(self.shape), Arc::clone(&store) as _);
         let copies = (self.shape.replicas, &self.numbers[..]);
         let handle = self.server.buckets.open_copies_over(parts, copies, is_clean)?;
         self.has_store.store(true, Ordering::SeqCst);
@@ -365,15 +369,16 @@ impl ClusterBuckets for NodeRegistry {
     }
 }
 
-fn config(eviction: EvictionPolicy) -> BucketConfig {
+fn config(shape: BucketShape) -> BucketConfig {
+    let flush_bytes_max = shape.flush_bytes_max;
     BucketConfig {
         name: BUCKET.to_owned(),
         uuid: UUID.to_owned(),
         vbuckets: VBUCKETS,
         memory_quota_bytes: QUOTA_BYTES,
         value_bytes_max: 1 << 20,
-        eviction,
-        upkeep: Upkeep { tombstone_purge_age_s: 40, ..Upkeep::default() },
+        eviction: shape.eviction,
+        upkeep: Upkeep { tombstone_purge_age_s: 40, flush_bytes_max, ..Upkeep::default() },
         ..BucketConfig::default()
     }
 }
