@@ -1,10 +1,10 @@
 //! `cargo xtask mutants`: each mutant of the lists in `crates/**/mutants.toml` must fail its test.
 //!
 //! Owns: the lists' format, and a copy of the work tree below `target/mutants` with a separate
-//! target directory. For one mutant at a time it applies the edits to the copy, builds the crate's
-//! library tests, and runs the named ones, which must fail. A mutant that does not build is an
-//! error of its list. A test that hangs counts as failed. First the same tests must pass without a
-//! mutant. The task only reads the work tree itself.
+//! target directory. For one mutant at a time it applies the edits to the copy, builds the library
+//! tests of the crate, or of `package`, and runs the named ones, which must fail. A mutant that
+//! does not build is an error of its list. A test that hangs counts as failed. First the same tests
+//! must pass without a mutant. The task only reads the work tree itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -146,7 +146,7 @@ fn read_list(root: &Path, directory: &Path) -> Result<Vec<Mutant>> {
         });
         Ok(Mutant {
             crate_directory: directory.strip_prefix(root)?.to_owned(),
-            package: package.to_owned(),
+            package: text(value, "package").unwrap_or_else(|_| package.to_owned()),
             name: text(value, "name")?,
             test: text(value, "test")?,
             edits: edits.collect::<Result<_>>()?,

@@ -203,6 +203,20 @@ mod tests {
         assert!(!lease.is_held());
     }
 
+    #[test]
+    fn a_renewal_counts_from_before_its_request() {
+        let lease = lease();
+        lease.begin(lease.now_ns(), TTL);
+        NOW.set(2 * S);
+        let sent = lease.now_ns();
+        NOW.set(8 * S);
+        assert!(lease.renew(lease.session(), sent, TTL));
+        NOW.set(11 * S - 1);
+        assert!(lease.is_held());
+        NOW.set(11 * S);
+        assert!(!lease.is_held());
+    }
+
     // Invariant: Answers computed past the lease's deadline are not sent.
     #[test]
     fn results_past_the_deadline_are_not_sent() {
