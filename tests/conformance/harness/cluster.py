@@ -9,22 +9,18 @@ return (of that one), leave (of the second one, in order). What is asked for is 
 import base64
 import contextlib
 import json
-import sys
 import time
 import urllib.error
 import urllib.request
+
+from oribi_bench.etcd import Etcd
+from oribi_bench.kudu_server import KuduCluster
 
 from . import layout, toolchains
 from .control import Control
 from .program import run_program
 from .server import Server, ServerError
 from .steps import CLUSTER_STEPS
-
-sys.path.insert(0, str(layout.REPOSITORY / "bench"))
-
-from oribi_bench.kudu_server import KuduCluster  # noqa: E402
-
-from .etcd import Etcd  # noqa: E402
 
 USER, PASSWORD = "Administrator", "password"
 LEASE_S = 4

@@ -18,10 +18,11 @@ import urllib.request
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 
+from oribi_bench.etcd import Etcd
+
 from . import layout, toolchains
 from .cluster import PASSWORD, USER
 from .control import Control
-from .etcd import Etcd
 from .program import run_program
 from .server import Server, ServerError
 

@@ -12,13 +12,14 @@ import shutil
 import time
 import urllib.request
 
+from oribi_bench.etcd import Etcd
+
 from . import (cluster, debian, documents, go_suites, layout, mapped_ports, memcached, memcached_clients, prometheus,
                replicas, testcontainers, toolchains)
 from .builds import Builds
 from .certificates import Certificates
 from .capture import captured
 from .control import Control
-from .etcd import Etcd
 from .program import run_program
 from .second_program import SecondProgram
 from .server import Server, ServerError

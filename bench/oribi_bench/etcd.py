@@ -5,9 +5,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from oribi_bench.kudu_server import die_with_parent
-from oribi_bench.server import free_port
-from oribi_bench.wire import Connection
+from .kudu_server import die_with_parent
+from .server import free_port
+from .wire import Connection
 
 START_SECONDS_MAX = 30
 
