@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/couchbase/gocb/v2"
@@ -50,7 +51,8 @@ func (p *program) compareWritten(collection *gocb.Collection) {
 func (p *program) writeDurably(value string) {
 	const count = 64
 	options := &gocb.UpsertOptions{DurabilityLevel: gocb.DurabilityLevelPersistToMajority}
-	transient := append([]error{gocb.ErrDurabilityAmbiguous}, timeouts...)
+	// The SDK returns a failed write to the socket of a killed node as it is.
+	transient := append([]error{gocb.ErrDurabilityAmbiguous, syscall.ECONNRESET, syscall.EPIPE}, timeouts...)
 	for number := range count {
 		key := fmt.Sprintf("shared-%d", number)
 		if number%2 == 1 {

@@ -86,11 +86,12 @@ def gocbcore():
     return build("gocbcore")
 
 
-def run(report, suite, program, server, user, password):
+def run(report, suite, program, server, user, password, name=None):
     """Runs the tests of a module; each that ran otherwise than expected is a failed step.
 
-    `server` is what has an address for clients and one for administrators.
+    `server` is what has an address for clients and one for administrators; `name` is the suite's in the report.
     """
+    name = name or suite
     expected = expectations(suite)
     name_cluster(server, user, password)
     environment = {name: "" for name in os.environ if name.startswith(("GOCB", "GCB"))}
@@ -99,19 +100,19 @@ def run(report, suite, program, server, user, password):
                *flags(suite, expected, server, user, password)]
     directory = layout.GO / PROGRAMS.get(suite, suite) / "sources"
     # A group of tests ends with a second line of its own; only the log of the run is of use to people.
-    code, output = captured(command, environment, SECONDS_MAX[suite] + 30, suite, directory)
+    code, output = captured(command, environment, SECONDS_MAX[suite] + 30, name, directory)
     outcomes, texts = understood(output)
     seconds = time.monotonic() - started
     complaints = differences(outcomes, expected)
     for test, complaint in complaints.items():
         last = texts.get(test, "").strip().splitlines()
-        report.add(suite, test, False, 0.0, f"{complaint}: {last[-1].strip() if last else ''}")
+        report.add(name, test, False, 0.0, f"{complaint}: {last[-1].strip() if last else ''}")
     counts = {word: list(outcomes.values()).count(word) for word in ("pass", "fail", "skip")}
     is_enough = counts["pass"] >= PASSED_MIN[suite]
     detail = f"{counts['pass']} passed, {counts['fail']} failed as expected, {counts['skip']} skipped"
     if complaints or not is_enough:
         detail = f"{counts}, {len(complaints)} not as expected, exit code {code}"
-    report.add(suite, "all", is_enough and not complaints, seconds, detail)
+    report.add(name, "all", is_enough and not complaints, seconds, detail)
 
 
 def flags(suite, expected, server, user, password):

@@ -1,9 +1,10 @@
 """Three nodes with copies of each other's buckets, and programs that go on while nodes are killed.
 
-Each suite has an etcd and three nodes of its own, with a bucket that has one replica and one that has two. Programs
-know all nodes. They ask by `POST /STEP` for what happens: kill and kill-again end a node by SIGKILL and are answered
-at once, so that the program meets the failover; return and return-again start that node and are answered once every
-vbucket has all of its copies; kill-restart ends a third node and starts it again while it still counts as alive.
+Each suite has an etcd and three nodes of its own, and buckets with one replica and with two. Programs know all nodes.
+They ask by `POST /STEP` for what happens: kill and kill-again end a node by SIGKILL and are answered at once, so that
+the program meets the failover; return and return-again start that node and are answered once every vbucket has all of
+its copies; kill-restart ends a third node and starts it again while it still counts as alive. Programs of one suite
+share the nodes, so each change waits until all of them have asked for it.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import urllib.parse
 import urllib.request
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
+from typing import Callable, NamedTuple
 
 from oribi_bench.etcd import Etcd
 
@@ -29,8 +31,8 @@ from .server import Server, ServerError
 # Name of each bucket, and its replicas.
 BUCKETS = {"one-replica": 1, "two-replicas": 2}
 NAMES = ("first", "second", "third")
-# Little, and enough for a machine that is busy.
-LEASE_S, FAILOVER_MS = 4, 500
+# Little, and enough for a machine that is busy. Nodes that nothing kills have time.
+LEASE_S, FAILOVER_MS, QUIET_LEASE_S = 4, 500, 30
 BUCKET_MIB = 128
 # Few, because a node that comes back gets its copies a few at a time.
 VBUCKETS = 16
@@ -45,7 +47,7 @@ EXPECTED_WARNINGS = ("DEVELOPMENT MODE", "the lease is over", "replicas cannot f
 class Nodes:
     """Three nodes, which form a cluster once they run."""
 
-    def __init__(self, report, suite, binary, etcd, arguments=()):
+    def __init__(self, report, suite, binary, etcd, lease_s=LEASE_S):
         self.report, self.suite = report, suite
         self.secret = layout.DATA / f"{suite}.secret"
         layout.DATA.mkdir(parents=True, exist_ok=True)
@@ -56,8 +58,8 @@ class Nodes:
         def node(name):
             # Every bucket is one that the nodes share.
             settings = ["--buckets", "", "--cluster-etcd", etcd.url, "--cluster-name", suite,
-                        "--cluster-secret-file", str(self.secret), "--cluster-lease-s", str(LEASE_S),
-                        "--cluster-failover-ms", str(FAILOVER_MS), "--node-name", name, *arguments]
+                        "--cluster-secret-file", str(self.secret), "--cluster-lease-s", str(lease_s),
+                        "--cluster-failover-ms", str(FAILOVER_MS), "--node-name", name]
             return Server(binary, layout.DATA / f"{suite}-{name}", layout.LOGS / f"{suite}-{name}.log", settings,
                           expected_warnings=EXPECTED_WARNINGS)
 
@@ -97,7 +99,7 @@ class Nodes:
 
     def environment(self, bucket):
         return {"ORIBI_CONNSTR": self.connection_string, "ORIBI_USER": USER, "ORIBI_PASSWORD": PASSWORD,
-                "ORIBI_BUCKET": bucket, "ORIBI_REPLICAS": str(BUCKETS[bucket]), "ORIBI_VBUCKETS": str(VBUCKETS),
+                "ORIBI_BUCKET": bucket, "ORIBI_REPLICAS": str(self.buckets[bucket]), "ORIBI_VBUCKETS": str(VBUCKETS),
                 "ORIBI_SUB_DOCUMENTS": str(layout.SUB_DOCUMENTS), **toolchains.node_environment()}
 
     def create(self, name, replicas, vbuckets):
@@ -178,27 +180,35 @@ class Meeting:
             raise self.failure
 
 
-def run_programs(report, suite, binary, command, steps, more=lambda nodes, bucket: {}):
-    """The same program on both buckets at the same time; what happens to nodes happens to both.
+class Program(NamedTuple):
+    """A program on a bucket of the nodes; `more` is what else its environment has."""
 
-    `more` is what else the environment of a program has.
-    """
+    name: str
+    bucket: str
+    command: list
+    steps: list
+    more: Callable = lambda nodes, bucket: {}
+
+
+def run_programs(report, suite, binary, programs, buckets=None):
+    """Programs on the same nodes at the same time; what happens to nodes happens to all of them."""
+    buckets = buckets or BUCKETS
     toolchains.require(etcd="etcd-server")
     with Etcd() as etcd:
         nodes = Nodes(report, suite, binary, etcd)
-        with nodes.running(BUCKETS):
-            changes = {name: Meeting(len(BUCKETS), action) for name, action in nodes.changes().items()}
-            with Control(changes) as control, ThreadPoolExecutor(len(BUCKETS)) as pool:
-                programs = [pool.submit(run_one, report, nodes, bucket, command, steps,
-                                        {**more(nodes, bucket), "ORIBI_CONTROL": control.url}) for bucket in BUCKETS]
-                for program in programs:
+        with nodes.running(buckets):
+            changes = {name: Meeting(len(programs), action) for name, action in nodes.changes().items()}
+            with Control(changes) as control, ThreadPoolExecutor(len(programs)) as pool:
+                running = [pool.submit(run_one, report, nodes, program, control.url) for program in programs]
+                for program in running:
                     program.result()
 
 
-def run_one(report, nodes, bucket, command, steps, more):
-    name = f"{nodes.suite}-{BUCKETS[bucket]}"
-    environment = {**nodes.environment(bucket), **more, "ORIBI_STEPS": ",".join(steps)}
-    run_program(report, name, command, environment, layout.LOGS / f"{name}.log", steps)
+def run_one(report, nodes, program, control_url):
+    environment = {**nodes.environment(program.bucket), **program.more(nodes, program.bucket),
+                   "ORIBI_CONTROL": control_url, "ORIBI_STEPS": ",".join(program.steps)}
+    log = layout.LOGS / f"{program.name}.log"
+    run_program(report, program.name, program.command, environment, log, program.steps)
 
 
 def shown(node, path):

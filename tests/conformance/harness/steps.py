@@ -95,6 +95,10 @@ REPLICA_STEPS = ["connect", "crud", "not-found", "exists", "cas-mismatch", "coun
 # Afterwards, where the SDK has them.
 REPLICA_TRANSACTION_STEPS = ["commit", "roll-back", "conflicts", "staged-reads", "transfers-majority", "transfers-persist"]
 
+# What programs of all languages do in the suite `failover`.
+FAILOVER_STEPS = ["connect", "durability", "observed-durability", "replicas", "kill", "new-client", "return"]
+FAILOVER_TRANSACTION_STEPS = ["commit"]
+
 # In one language: what a statement sees is no matter of the SDK.
 REPLICA_QUERY_STEPS = ["whole-answers"]
 
@@ -108,6 +112,12 @@ CHANGE_STREAM_STEP_SECONDS_MAX = {
     "rollback": 90,
     "server-killed": 120,
     "failovers": 600,
+    "failover-rollback": 240,
 }
 
-CHANGE_STREAM_STEPS = ["connect", *(step for step in CHANGE_STREAM_STEP_SECONDS_MAX if step != "failovers")]
+# On three nodes, and what happens to these in the first of them.
+STREAM_FAILOVER_STEPS = ["connect", "failovers", "failover-rollback"]
+STREAM_CHANGES = ["kill", "return", "kill-again", "return-again"]
+STREAM_FAILOVER_CHANGES = ["kill", "return"]
+
+CHANGE_STREAM_STEPS = ["connect", *(step for step in CHANGE_STREAM_STEP_SECONDS_MAX if step not in STREAM_FAILOVER_STEPS)]

@@ -23,8 +23,9 @@ from .control import Control
 from .program import run_program
 from .second_program import SecondProgram
 from .server import Server, ServerError
-from .steps import (CHANGE_STREAM_STEPS, LOST_TRANSFERS, OTTOMAN_STEPS, QUERY_STEPS, REPLICA_STEPS,
-                    REPLICA_QUERY_STEPS, REPLICA_TRANSACTION_STEPS, SPRING_DATA_STEPS, STEPS, TRANSACTION_STEPS)
+from .steps import (CHANGE_STREAM_STEPS, FAILOVER_STEPS, FAILOVER_TRANSACTION_STEPS, LOST_TRANSFERS, OTTOMAN_STEPS,
+                    QUERY_STEPS, REPLICA_QUERY_STEPS, REPLICA_STEPS, REPLICA_TRANSACTION_STEPS, SPRING_DATA_STEPS,
+                    STEPS, STREAM_CHANGES, STREAM_FAILOVER_CHANGES, STREAM_FAILOVER_STEPS, TRANSACTION_STEPS)
 
 LANGUAGES = ("python", "node", "java", "go", "rust")
 USER, PASSWORD = "Administrator", "password"
@@ -77,8 +78,9 @@ def needs(suite):
     language = language.removesuffix(REPLICAS_SUFFIX)
     if language in LANGUAGES:
         return [(language, getattr(toolchains, language))]
-    if suite in ("cluster", "mapped-ports"):
-        return [(language, getattr(toolchains, language)) for language in LANGUAGES]
+    if suite in ("cluster", "mapped-ports", "failover"):
+        streams = [(name, make) for name, (make, _) in CONSUMERS.items()] if suite == "failover" else []
+        return [*((language, getattr(toolchains, language)) for language in LANGUAGES), *streams]
     if suite == "quickstart":
         return [(f"{suite} {language}", make) for language, make in QUICKSTARTS.items()]
     if language in GO_SUITES:
@@ -154,24 +156,57 @@ def with_replicas(run, suite, binary):
     steps = run.chosen([*REPLICA_STEPS, *(REPLICA_TRANSACTION_STEPS if language in TRANSACTION_LANGUAGES else ()),
                         *(REPLICA_QUERY_STEPS if language == "python" else ())])
     command = run.builds.get(language, getattr(toolchains, language))
-    replicas.run_programs(run.report, suite, binary, command, steps)
+    replicas.run_programs(run.report, suite, binary, on_each_bucket(suite, command, steps))
 
 
 def streams_with_replicas(run, suite, binary):
     """A client of change streams hears what is there after nodes with copies of its bucket were killed."""
-    make, hears = CONSUMERS[suite.removesuffix(REPLICAS_SUFFIX)]
-    interpreter, consumer = run.builds.get("python", toolchains.python)[0], run.builds.get(suite, make)
-    directory = layout.DATA / f"{suite}-journals"
+    more = consumer_environment(run, suite, suite.removesuffix(REPLICAS_SUFFIX), STREAM_CHANGES)
+    programs = on_each_bucket(suite, stream_command(run), run.chosen(STREAM_FAILOVER_STEPS), more)
+    replicas.run_programs(run.report, suite, binary, programs)
+
+
+def on_each_bucket(suite, command, steps, *more):
+    """The same program on the bucket with one replica and on that with two."""
+    return [replicas.Program(f"{suite}-{count}", bucket, command, steps, *more)
+            for bucket, count in replicas.BUCKETS.items()]
+
+
+def failover(run, suite, binary):
+    """All SDKs and clients of change streams on the same three nodes, of which one is killed and returns.
+
+    Each has a bucket of its own, every second one with two replicas.
+    """
+    programs = []
+    for language in LANGUAGES:
+        steps = [*FAILOVER_STEPS, *(FAILOVER_TRANSACTION_STEPS if language in TRANSACTION_LANGUAGES else ())]
+        command = run.builds.get(language, getattr(toolchains, language))
+        programs.append(replicas.Program(f"{suite}-{language}", language, command, run.chosen(steps)))
+    for client in CONSUMERS:
+        more = consumer_environment(run, suite, client, STREAM_FAILOVER_CHANGES)
+        programs.append(replicas.Program(f"{suite}-{client}", client, stream_command(run), ["connect", "failovers"], more))
+    buckets = {program.bucket: 1 + index % 2 for index, program in enumerate(programs)}
+    replicas.run_programs(run.report, suite, binary, programs, buckets)
+
+
+def stream_command(run):
+    return [run.builds.get("python", toolchains.python)[0], layout.SOURCES / "python" / "change_streams.py"]
+
+
+def consumer_environment(run, suite, client, changes):
+    """What python/change_streams.py has in its environment on three nodes to run a client beside it."""
+    make, hears = CONSUMERS[client]
+    consumer = json.dumps([str(part) for part in run.builds.get(client, make)])
+    directory = layout.DATA / f"{suite}-{client}-journals"
     shutil.rmtree(directory, ignore_errors=True)
 
     def more(nodes, bucket):
         (directory / bucket).mkdir(parents=True)
-        return {"ORIBI_ADMIN": nodes.nodes["third"].admin_url, "ORIBI_HEARS": hears,
-                "ORIBI_CONSUMER": json.dumps([str(part) for part in consumer]), "ORIBI_DIRECTORY": str(directory / bucket),
+        return {"ORIBI_ADMIN": nodes.nodes["third"].admin_url, "ORIBI_HEARS": hears, "ORIBI_CONSUMER": consumer,
+                "ORIBI_CHANGES": ",".join(changes), "ORIBI_DIRECTORY": str(directory / bucket),
                 "ORIBI_LOG": str(layout.LOGS / f"{suite}-{bucket}")}
 
-    command = [interpreter, layout.SOURCES / "python" / "change_streams.py"]
-    replicas.run_programs(run.report, suite, binary, command, ["connect", "failovers"], more)
+    return more
 
 
 def transactions(run, suite, binary):
@@ -329,10 +364,14 @@ def go_suite(run, suite, binary):
 
 
 def go_suite_with_replicas(run, suite, binary):
-    """The same on three nodes, with a bucket that has replicas."""
+    """The same on three nodes, with a bucket that has one replica, and then with one that has two."""
     program = run.builds.get(suite, GO_SUITES[suite.removesuffix(REPLICAS_SUFFIX)])
-    with Etcd() as etcd, replicas.Nodes(run.report, suite, binary, etcd).running({"default": 1}, go_suites.VBUCKETS) as nodes:
-        go_suites.run(run.report, suite, program, nodes, USER, PASSWORD)
+    for count in sorted(replicas.BUCKETS.values()):
+        name = f"{suite}-{count}"
+        with Etcd() as etcd:
+            nodes = replicas.Nodes(run.report, name, binary, etcd, replicas.QUIET_LEASE_S)
+            with nodes.running({"default": count}, go_suites.VBUCKETS):
+                go_suites.run(run.report, suite, program, nodes, USER, PASSWORD, name)
 
 
 def real_input(run, suite, binary):
@@ -412,18 +451,16 @@ OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, chang
           **dict.fromkeys((name + REPLICAS_SUFFIX for name in CONSUMERS), streams_with_replicas), **dict.fromkeys(OBJECT_MAPPERS, object_mapper),
           **dict.fromkeys(memcached_clients.SUITES, memcached_client), "memcapable": memcapable, "memcached-sasl": memcached_sasl, "quickstart": quickstart,
           "debian": real_input, "eviction": eviction,
-          "range-scans": range_scans, "cluster": nodes, "mapped-ports": behind_mapped_ports, "documents": document_commands,
+          "range-scans": range_scans, "cluster": nodes, "failover": failover, "mapped-ports": behind_mapped_ports, "documents": document_commands,
           "testcontainers": container_recipes, "prometheus": prometheus_files}
 # Names that stand for several suites. A node that comes back waits up to some tens of seconds for its copies, so these
 # suites take minutes and are not in `all`.
-GROUPS = {"replicas": [name + REPLICAS_SUFFIX for name in (*LANGUAGES, "go-streams")],
-          # Fails: Couchbase's Java client does not get its streams open on three nodes.
-          "java-streams-replicas": ["java-streams" + REPLICAS_SUFFIX],
+GROUPS = {"replicas": [name + REPLICAS_SUFFIX for name in (*LANGUAGES, *CONSUMERS)],
           "go-suites-replicas": [name + REPLICAS_SUFFIX for name in GO_SUITES]}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
 ALL = ["eviction", "debian", "range-scans", "documents", *LANGUAGES, *GO_SUITES,
        *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES),
-       *(language + QUERIES_SUFFIX for language in QUERY_LANGUAGES), *OBJECT_MAPPERS, *CONSUMERS, "cluster", "mapped-ports", "testcontainers", "prometheus",
+       *(language + QUERIES_SUFFIX for language in QUERY_LANGUAGES), *OBJECT_MAPPERS, *CONSUMERS, "failover", "cluster", "mapped-ports", "testcontainers", "prometheus",
        *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "memcached-sasl", *memcached_clients.SUITES, "quickstart"]
 
 

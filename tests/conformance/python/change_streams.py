@@ -2,7 +2,7 @@
 
 Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_ADMIN, ORIBI_CONTROL, ORIBI_STEPS, ORIBI_CONSUMER (the command
 of the consumer as a list in JSON), ORIBI_HEARS (what that client can tell apart), ORIBI_DIRECTORY, ORIBI_LOG (how
-paths of the consumers' logs begin) and ORIBI_BUCKET, and writes BEGIN, PASS and FAIL lines; see harness/steps.py. Documents are written
+paths of the consumers' logs begin), ORIBI_BUCKET and ORIBI_CHANGES (what happens to nodes), and writes BEGIN, PASS and FAIL lines; see harness/steps.py. Documents are written
 with the Python SDK; consumers write what they hear into journals, which are compared with the answers that the writes
 got.
 """
@@ -41,6 +41,8 @@ KILLS, CRASHES = 3, 2
 # Threads that write while servers are killed, and the batches that they write before.
 WRITERS, BATCHES_BEFORE = 4, 40
 UNKNOWN_HISTORY = 0x5157
+# More seqnos than a vbucket ever has here.
+AHEAD = 1_000_000_000
 DURABLY = ServerDurability(DurabilityLevel.PERSIST_TO_MAJORITY)
 Written = namedtuple("Written", "vb seqno cas value expires")
 
@@ -51,7 +53,7 @@ class Consumer:
     def __init__(self, name, filter_text=""):
         self.path = Path(os.environ["ORIBI_DIRECTORY"]) / f"{name}.journal"
         self.log_path = Path(f"{os.environ['ORIBI_LOG']}-{name}.log")
-        self.filter_text, self.process = filter_text, None
+        self.filter_text, self.process, self.restarts = filter_text, None, 0
         self.journal = Journal(self.path)
 
     def start(self):
@@ -88,6 +90,7 @@ class Consumer:
                 check(may_end, f"the consumer goes on, see {self.log_path}")
                 self.kill()
                 self.begin()
+                self.restarts += 1
             check(time.monotonic() < deadline, f"{what}, but {str(missing)[:200]} is missing")
             check(not self.journal.violations, f"no violation, got {self.journal.violations[:3]}")
             time.sleep(0.1)
@@ -103,6 +106,8 @@ class Program:
         # For each document by collection and key, every write with its answer.
         self.written = defaultdict(list)
         self.dropped = set()
+        # Of documents that are written while servers change, when some answers are lost.
+        self.crash_keys = set()
         self.lock = threading.Lock()
 
     def connect(self):
@@ -364,28 +369,46 @@ class Program:
         # The consumer says that all streams are open before its journal does.
         self.everything.until(lambda journal: VBUCKETS - sum(bool(each.histories) for each in journal.streams.values()),
                               "the history of every vbucket")
-        return self.crashed(["kill", "return", "kill-again", "return-again"], 1)
+        return self.crashed(os.environ["ORIBI_CHANGES"].split(","), 1)
+
+    def failover_rollback(self):
+        """A consumer that is ahead of everything that copies have goes back after a failover, as one that has heard of
+        writes which were lost with a node."""
+        self.everything.kill()
+        journal = self.everything.journal.read()
+        before, ahead = newest_histories(journal), {}
+        for vb, stream in journal.streams.items():
+            ahead[vb] = stream.seqno + AHEAD
+            journal.forge(vb, stream.histories[-1], ahead[vb])
+        self.change_servers("kill-restart")
+        self.everything.begin()
+        self.everything.until(lambda journal: [vb for vb, stream in journal.streams.items() if stream.seqno == ahead[vb]],
+                              "the rollback of every vbucket")
+        return self.compare_with_read(before, 1)
 
     def crashed(self, actions, histories_min):
         """Writes while the servers change; at least so many vbuckets get a new history."""
-        keys = set()
-        before = {vb: stream.histories[-1] for vb, stream in self.everything.journal.read().streams.items()}
+        before = newest_histories(self.everything.journal.read())
         for action in actions:
-            self.write_during(action, keys)
-        found = self.found(sorted(keys))
+            self.write_during(action)
+        return self.compare_with_read(before, histories_min)
+
+    def compare_with_read(self, before, histories_min):
+        """Waits until the table that the consumer's streams make is the one of a full read."""
+        found = self.found(sorted(self.crash_keys))
 
         def differing(journal):
-            begun = [vb for vb, stream in journal.streams.items() if stream.histories[-1] != before[vb]]
+            begun = [vb for vb, history in newest_histories(journal).items() if history != before[vb]]
             if len(begun) < histories_min:
                 return f"a new history: only {begun} have one"
             table = {key: (json.loads(change.value), change.cas) for (collection, key), change in journal.table().items()
-                     if collection == 0 and key in keys and change.kind == "mutation"}
+                     if collection == 0 and key in self.crash_keys and change.kind == "mutation"}
             return [key for key in found.keys() | table.keys() if found.get(key) != table.get(key)]
 
         self.everything.until(differing, "the documents that are there", may_end=True)
-        return f"{len(found)} documents, {len(self.everything.journal.rollbacks())} rollbacks in all"
+        return f"{len(found)} documents, {len(self.everything.journal.rollbacks())} rollbacks in all, {self.everything.restarts} restarts"
 
-    def write_during(self, action, keys):
+    def write_during(self, action):
         """Asks for a change of the servers in the middle of writes, of which some may fail."""
         stop, begun = threading.Event(), threading.Semaphore(0)
 
@@ -393,7 +416,7 @@ class Program:
             number = 0
             while not stop.is_set():
                 documents = {f"crash-{writer}-{each % 2_000}": {"number": each} for each in range(number, number + 50)}
-                keys.update(documents)
+                self.crash_keys.update(documents)
                 durability = DURABLY if number % 200 == 0 else None
                 self.places[0].upsert_multi(documents, **({"durability": durability} if durability else {}))
                 begun.release()
@@ -404,12 +427,16 @@ class Program:
             try:
                 for _ in range(BATCHES_BEFORE):
                     check(begun.acquire(timeout=PATIENCE), "documents are written")
-                request = urllib.request.Request(f"{os.environ['ORIBI_CONTROL']}/{action}", method="POST")
-                urllib.request.urlopen(request, timeout=230).read()
+                self.change_servers(action)
             finally:
                 stop.set()
             for writer in writers:
                 writer.result()
+
+    @staticmethod
+    def change_servers(action):
+        request = urllib.request.Request(f"{os.environ['ORIBI_CONTROL']}/{action}", method="POST")
+        urllib.request.urlopen(request, timeout=230).read()
 
     def found(self, keys):
         """What a full read finds: values and CAS by key."""
@@ -429,6 +456,11 @@ class Program:
             self.cluster.close()
 
 
+def newest_histories(journal):
+    """The newest history of each vbucket."""
+    return {vb: stream.histories[-1] for vb, stream in journal.streams.items() if stream.histories}
+
+
 def main():
     program = Program()
     steps = {
@@ -441,6 +473,7 @@ def main():
         "rollback": program.rollback,
         "server-killed": program.server_killed,
         "failovers": program.failovers,
+        "failover-rollback": program.failover_rollback,
     }
     try:
         for name in os.environ["ORIBI_STEPS"].split(","):
