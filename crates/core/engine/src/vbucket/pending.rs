@@ -42,6 +42,9 @@ pub(super) struct PrepareStatus {
     pub(super) queued_bytes: usize,
     /// Its client has stopped to wait, so it is aborted unless it can be committed.
     pub(super) is_overdue: bool,
+    /// Its client wrote here and is promised a majority of the configured copies. One of an earlier
+    /// epoch may have had that.
+    pub(super) needs_majority: bool,
 }
 
 /// A version that is not visible yet.
@@ -159,6 +162,7 @@ impl PendingWrites {
         self.versions.iter_mut().filter_map(|pending| pending.prepare.as_mut()).for_each(
             |prepare| {
                 prepare.is_overdue = false;
+                prepare.needs_majority = false;
             },
         );
     }

@@ -57,8 +57,9 @@ impl VBucket {
         assert_eq!(queued.seqno(), queue.high_seqno(), "a prepare has the highest seqno");
         new.set_version(queued.cas(), queued.seqno(), rev_seqno);
         let item = new.publish();
+        let queued_bytes = queued.block_bytes();
         let prepare =
-            PrepareStatus { level, queued_bytes: queued.block_bytes(), is_overdue: false };
+            PrepareStatus { level, queued_bytes, is_overdue: false, needs_majority: true };
         let (cas, seqno, vb_uuid) = (item.cas(), item.seqno(), self.uuid());
         let written = (AppliedMutation { cas, seqno, vb_uuid }, keep(&item));
         let pending = PendingWrite { item, prepare: Some(prepare) };
@@ -153,10 +154,11 @@ impl VBucket {
                 let durability = self.durability.lock();
                 let mut queue = self.queue.lock();
                 while outcomes.len() < COMMITS_PER_SLICE
-                    && let Some((seqno, PrepareStatus { level, is_overdue, .. })) =
-                        table.pending.oldest_prepare()
+                    && let Some((seqno, prepare)) = table.pending.oldest_prepare()
                 {
-                    let commits = durability.commits(seqno, level, self.persisted_seqno());
+                    let PrepareStatus { level, is_overdue, needs_majority, .. } = prepare;
+                    let commits = (durability.is_possible() || !needs_majority)
+                        && durability.commits(seqno, level, self.persisted_seqno());
                     if !commits && !is_overdue {
                         break;
                     }
@@ -290,7 +292,9 @@ impl VBucket {
         let mut table = self.table.lock();
         let mut queue = self.queue.lock();
         for OwnedPrepare { item, level } in prepares {
-            let open = PrepareStatus { level: *level, queued_bytes: 0, is_overdue: false };
+            let (level, queued_bytes) = (*level, 0);
+            let open =
+                PrepareStatus { level, queued_bytes, is_overdue: false, needs_majority: false };
             let pending = PendingWrite { item: item.clone(), prepare: Some(open) };
             queue.pending_added(pending.counted_bytes());
             table.pending.hold(self.table.seed().hash(item.key()), pending);

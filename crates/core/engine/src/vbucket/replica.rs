@@ -580,6 +580,6 @@ fn pending_of(mut document: NewItem, level: DurabilityLevel, queued: &ItemRef) -
     document.set_version(queued.cas(), queued.seqno(), queued.rev_seqno());
     debug_assert_eq!(queued.key().collection, CollectionId::PREPARES, "a prepare is queued");
     let queued_bytes = queued.block_bytes();
-    let prepare = Some(PrepareStatus { level, queued_bytes, is_overdue: false });
-    PendingWrite { item: document.publish(), prepare }
+    let prepare = PrepareStatus { level, queued_bytes, is_overdue: false, needs_majority: false };
+    PendingWrite { item: document.publish(), prepare: Some(prepare) }
 }

@@ -357,6 +357,22 @@ fn an_abandoned_write_is_aborted_and_never_shown() {
     assert_eq!(shown(&active), [(1, "0".into()), (6, "2".into())]);
 }
 
+// The other copies were left out while a durable write was open: one copy is no majority of three.
+#[test]
+fn a_lone_active_commits_no_open_write() {
+    let (active, second, _) = trio();
+    let write = active.write("a", "1", MAJORITY);
+    let (outcomes, _) = wait(&active, write);
+    active.bucket.continue_in_epoch(VB, CopiesEpoch(2)).expect("it is active");
+    active.begin(2, &[1]);
+    assert!(outcomes.0.lock().is_empty() && active.value("a").is_none(), "it has one copy");
+    active.bucket.continue_in_epoch(VB, CopiesEpoch(3)).expect("it is active");
+    active.begin(3, &[1, 2]);
+    feed(&active, &second);
+    second.acknowledge(&active, CopiesEpoch(3));
+    assert_eq!(*outcomes.0.lock(), [(5, PersistOutcome::Committed(Seqno(2)))]);
+}
+
 #[test]
 fn a_durable_deletion_takes_effect_at_its_commit() {
     let (active, second, _) = trio();
