@@ -11,7 +11,7 @@
 //! Invariant: the work that a session began and did not finish is cancelled before the next session
 //! begins.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use crate::agreement::{
     AgreementError, AgreementRecord, RecordChange, RecordComparison, SessionId, Sessions,
 };
+use crate::beacon_peers::PeersCell;
 use crate::buckets::{ClusterBuckets, SharedBucket};
 use crate::copies::moves::RebalanceRecord;
 use crate::copies::record::{self, FailoverRequest, NodeReport};
@@ -36,7 +37,6 @@ use crate::records::{
     CopiesEntry, Holder, MapRecord, NodeRecord, RecordKeys, VbucketPlace, token_of,
 };
 use crate::renewal::{RENEWALS, RenewalTarget};
-use crate::secret::SecretProof;
 use crate::settings::ClusterSettings;
 use crate::settings_report::SettingsReport;
 use crate::signals::{LeaveStage, NodesCell, Signals};
@@ -77,7 +77,7 @@ pub(crate) struct Agent {
     renewals: watch::Sender<Option<RenewalTarget>>,
     pub(crate) nodes: NodesCell,
     /// The last session in the agreement that is not known to be over.
-    session_id: Option<SessionId>,
+    pub(crate) session_id: Option<SessionId>,
     pub(crate) session: u64,
     /// Uuids of open buckets that take part: their stores know how to check ownership.
     pub(crate) followed: HashSet<String>,
@@ -87,8 +87,11 @@ pub(crate) struct Agent {
     pub(crate) closing: HashMap<String, String>,
     pub(crate) takeovers: Takeovers,
     pub(crate) copies: CopyTasks,
+    pub(crate) peers: PeersCell,
+    /// Before the agreement was read last.
+    pub(crate) read_ns: u64,
     /// True while the cluster has another secret.
-    is_foreign: bool,
+    pub(crate) is_foreign: bool,
     /// The last error, so that it is logged once.
     trouble: Option<String>,
 }
@@ -129,6 +132,10 @@ pub(crate) struct ClusterView {
     pub(crate) failover: Option<(FailoverRequest, i64)>,
     /// The last rebalance, and its revision.
     pub(crate) rebalance: Option<(RebalanceRecord, i64)>,
+    /// Names of nodes that this one heard, and does not hear any more.
+    pub(crate) suspected: BTreeSet<String>,
+    /// Names of nodes whose grants to this one are about to end, or never came.
+    pub(crate) silent: BTreeSet<String>,
 }
 
 impl ClusterView {
@@ -245,6 +252,8 @@ impl Agent {
             closing: HashMap::new(),
             takeovers: Takeovers::default(),
             copies: CopyTasks::default(),
+            peers: signals.peers,
+            read_ns: 0,
             is_foreign: false,
             trouble: None,
         }
@@ -280,7 +289,7 @@ impl Agent {
 
     /// True while the session lasts.
     pub(crate) fn is_current(&self) -> bool {
-        self.lease.still_holds(self.session) && self.lease.is_held()
+        self.lease.is_in(self.session) && self.lease.is_held()
     }
 
     pub(crate) async fn run(mut self) {
@@ -351,9 +360,11 @@ impl Agent {
 
     /// Reads etcd and acts on it; returns the revision that it read.
     pub(crate) async fn tick(&mut self) -> Result<i64, AgreementError> {
+        self.read_ns = self.lease.now_ns();
         let list = self.agreement.list(self.keys.all(), self.limit()).await?;
         let own = &self.settings.node.name;
-        let view = ClusterView::read(&self.keys, own, list.records);
+        let mut view = ClusterView::read(&self.keys, own, list.records);
+        self.note_silence(&mut view);
         let revision = list.revision;
         self.note_revision(revision);
         if view.epoch.is_none() {
@@ -373,7 +384,13 @@ impl Agent {
             self.note_left(&view);
             return Ok(revision);
         }
+        let others = view.nodes.iter().filter(|(name, _)| **name != self.settings.node.name);
+        self.peers.note(others, &view.silent);
         let is_member = self.register(&view).await?;
+        if is_member {
+            // The node's record ends with the same lease as its reports.
+            self.lease.grants.begin_giving();
+        }
         self.follow_users(&view).await?;
         self.follow_buckets(&view).await?;
         if is_member && !self.report_settings(&view).await? {
@@ -397,65 +414,6 @@ impl Agent {
             .transact(&[RecordComparison::Absent(key)], &put, self.limit())
             .await
             .map(drop)
-    }
-
-    /// False when this node has another secret than the cluster. The first node that has a secret
-    /// makes the record by which the others compare theirs.
-    async fn compare_secrets(&mut self, view: &ClusterView) -> Result<bool, AgreementError> {
-        let Some(secret) = &self.settings.secret else { return Ok(true) };
-        let key = self.keys.secret();
-        let Some(record) = &view.secret else {
-            let proof = serde_json::to_vec(&secret.prove()).expect("a plain struct");
-            let put = [RecordChange::put(key.clone(), proof)];
-            let absent = [RecordComparison::Absent(key)];
-            // The next tick compares with the record that is there then.
-            self.agreement.transact(&absent, &put, self.limit()).await?;
-            return Ok(false);
-        };
-        let fits = understood::<SecretProof>(record)
-            .is_some_and(|proof| proof.version == SecretProof::VERSION && secret.fits(&proof));
-        if !fits && !self.is_foreign {
-            tracing::error!(
-                node = self.settings.node.name,
-                "this node stays out of the cluster: the secret in cluster_secret_file is not the \
-                 one of the other nodes; copy theirs, or choose another cluster_name"
-            );
-        }
-        self.is_foreign = !fits;
-        if let Some(users) = self.users.as_ref().filter(|_| !fits) {
-            users.set_admitted(false);
-        }
-        Ok(fits)
-    }
-
-    /// Keeps this node's record up to date. False while another node has the name.
-    async fn register(&mut self, view: &ClusterView) -> Result<bool, AgreementError> {
-        let name = &self.settings.node.name;
-        let (leaving, unable) =
-            (self.stage() >= LeaveStage::Leaving, self.takeovers.unable(self.patience()));
-        // Nodes copy vbuckets over links, which need the secret.
-        let disk = self.settings.secret.as_ref().map(|_| self.settings.disk.clone());
-        let record = NodeRecord { disk, ..NodeRecord::of(&self.settings.node, leaving, unable) };
-        let key = self.keys.node(name);
-        let value = serde_json::to_vec(&record).expect("a plain struct");
-        let comparisons = match view.own_session {
-            Some(session) if session == self.session_id => {
-                if view.nodes.get(name) == Some(&record) {
-                    return Ok(true);
-                }
-                Vec::new()
-            }
-            Some(_) => {
-                tracing::info!(
-                    node = name,
-                    "waiting for the lease of an earlier node of this name to end"
-                );
-                return Ok(false);
-            }
-            None => vec![RecordComparison::Absent(key.clone())],
-        };
-        let put = [self.put_in_session(key, value)];
-        Ok(self.agreement.transact(&comparisons, &put, self.limit()).await?.is_some())
     }
 
     /// Publishes the agreed topology to clients.

@@ -1,15 +1,17 @@
 //! The agent's part for copies: it leads, follows and publishes.
 //!
-//! Owns: carrying out what `copies`, `repair` and `failover` decide. Actions that wait for a disk
-//! run in one background task for each bucket; the next tick sees what they did. Invariant: a
-//! background task begins to serve only while the lease of the session in which it began holds, and
-//! while no tick has released the vbucket's key since.
+//! Owns: carrying out what `copies`, `repair`, `failover` and `survivors` decide. Actions that wait
+//! for a disk run in one background task for each bucket; the next tick sees what they did.
+//! Invariant: a background task begins to serve only while the lease of the session in which it
+//! began holds, and while no tick has released the vbucket's key since.
 //! When the revisions of agreement go back, this node serves no copy until it is restarted.
 
 mod failover;
 mod repair;
+mod reports;
 #[cfg(test)]
 mod simulation;
+mod survivors;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,11 +25,12 @@ use tokio::task::JoinHandle;
 use crate::agent::{Agent, ClusterView};
 use crate::agreement::{AgreementError, AgreementRecord, RecordChange, RecordComparison};
 use crate::buckets::SharedBucket;
-use crate::copies::progress::{NamedCopy, patience_ns};
+use crate::copies::progress::patience_ns;
 use crate::copies::record::{FailoverRequest, NodeReport, RecordStep};
 use crate::copies::role::{KeyHolder, RoleAction, RoleInput, actions};
 use crate::copies::tasks::ServePermits;
 use crate::copies::{CopyFailure, LocalCopy, VbucketCopies};
+use crate::grants::ServingCondition;
 use crate::lease::NodeLease;
 use crate::member::failover_limit_s;
 use crate::records::{CopiesEntry, VbucketPlace};
@@ -45,6 +48,10 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// The leader withdraws a request after this many times the longest wait of an operator.
 const LEFT_BEHIND_LIMITS: u64 = 2;
 
+/// How long copies that promised may take to elect one, in the time after which a node is
+/// suspected: the other copies may notice as much later.
+const ELECTION_GRANTS: u64 = 2;
+
 /// Time until the next look at copies that catch up.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -53,6 +60,8 @@ struct CopyWork {
     vbid: Vbid,
     action: RoleAction,
     record: CopiesRecord,
+    /// What the copy needs to serve.
+    condition: ServingCondition,
     /// Of a replica: which copy it is, and the node to follow.
     source: Option<(CopyId, TopologyNode)>,
 }
@@ -83,12 +92,14 @@ impl Agent {
             return Ok(());
         }
         let (now_ns, patience_ns) = (self.lease.now_ns(), patience_ns(self.settings.lease_s));
+        self.copies.waits.election_ns = self.lease.grants.periods().given_ns * ELECTION_GRANTS;
         self.copies.waits.begin(&view.copies, now_ns, patience_ns);
         let steps = repair::steps(&self.keys, view, &mut self.copies.waits);
-        self.commit(&leads, &steps).await?;
+        let leading = std::slice::from_ref(&leads);
+        self.commit(leading, &steps).await?;
         let steps = recoveries(&self.keys, view, &mut self.copies.waits);
-        self.commit(&leads, &steps).await?;
-        self.commit(&leads, &hand_overs(&self.keys, view)).await?;
+        self.commit(leading, &steps).await?;
+        self.commit(leading, &hand_overs(&self.keys, view)).await?;
         self.lead_rebalance(view, &leads).await?;
         let Some((request, revision)) = &view.failover else {
             return self.request_due_failover(view, leads).await;
@@ -111,7 +122,7 @@ impl Agent {
             FailoverStep::Wait => return Ok(()),
             FailoverStep::Promote(steps) => {
                 tracing::info!(node = request.node, vbuckets = steps.len(), "promotes copies");
-                return self.commit(&leads, &steps).await;
+                return self.commit(leading, &steps).await.map(drop);
             }
             FailoverStep::Refuse(reason) if request.is_automatic => {
                 tracing::error!(
@@ -177,29 +188,34 @@ impl Agent {
         }
     }
 
-    /// Commits steps together; one by one where another node was faster.
+    /// Commits steps together while `common` holds; one by one where another node was faster.
+    /// Returns how many were committed.
     async fn commit(
         &self,
-        leads: &RecordComparison,
+        common: &[RecordComparison],
         steps: &[RecordStep],
-    ) -> Result<(), AgreementError> {
+    ) -> Result<usize, AgreementError> {
+        let mut committed = 0;
         for part in steps.chunks(TRANSACTION_RECORDS) {
             let all = |part: &[RecordStep]| {
                 let own = part.iter().flat_map(|step| step.comparisons.clone());
-                let comparisons: Vec<_> = std::iter::once(leads.clone()).chain(own).collect();
+                let comparisons: Vec<_> = common.iter().cloned().chain(own).collect();
                 let changes: Vec<_> = part.iter().flat_map(|step| step.changes.clone()).collect();
                 (comparisons, changes)
             };
             let (comparisons, changes) = all(part);
             if self.agreement.transact(&comparisons, &changes, self.limit()).await?.is_some() {
+                committed += part.len();
                 continue;
             }
             for step in part {
                 let (comparisons, changes) = all(std::slice::from_ref(step));
-                self.agreement.transact(&comparisons, &changes, self.limit()).await?;
+                let written = self.agreement.transact(&comparisons, &changes, self.limit()).await?;
+                committed += usize::from(written.is_some());
             }
         }
-        Ok(())
+        debug_assert!(committed <= steps.len(), "each step is committed once");
+        Ok(committed)
     }
 
     /// Makes the copies of this node what the records say.
@@ -216,12 +232,22 @@ impl Agent {
         let node = view.roster.number(&self.settings.node.name, disk);
         let handles = self.buckets.shared();
         self.copies.keep_only(&handles.iter().map(|handle| handle.uuid()).collect());
-        for handle in handles.iter().filter(|handle| handle.copies().is_some()) {
-            let Some(copies) = handle.copies() else { continue };
+        self.copies.suspicions.keep_only(&view.copies);
+        let found = handles.iter().filter_map(|handle| Some((handle, handle.copies()?)));
+        let found: Vec<_> =
+            found.map(|(handle, copies)| (handle, copies, copies.local())).collect();
+        let locals = found.iter().map(|(handle, _, local)| (handle.uuid(), &local[..]));
+        let opposed = self.opposed(view, node, locals);
+        for node in self.lease.grants.withhold(&opposed) {
+            tracing::info!(
+                node,
+                "the node gets no grants: copies here have promised to replace active ones of it"
+            );
+        }
+        for (handle, copies, mut local) in found {
             if !self.followed.contains(handle.uuid()) || self.changing.contains_key(handle.name()) {
                 continue;
             }
-            let mut local = copies.local();
             let mut is_awaited = false;
             for one in &mut local {
                 let place = VbucketPlace { uuid: handle.uuid().to_owned(), vbid: one.vbid };
@@ -237,8 +263,13 @@ impl Agent {
             }
             if let Some(node) = node.filter(|_| is_member) {
                 let unfollowed = self.unfollowed(view, (handle.uuid(), copies), &local);
-                let report = NodeReport { node, copies: local.clone(), unfollowed };
-                self.report(handle.uuid(), &report).await?;
+                let shown = self.shown(view, handle.uuid(), &local);
+                let report = NodeReport { node, copies: shown, unfollowed };
+                self.report(view, (handle.uuid(), &report)).await?;
+            }
+            if let Some(node) = node.filter(|_| may_serve) {
+                self.promote_own(view, node, (handle.uuid(), &local)).await?;
+                self.leave_silent_out(view, node, (handle.uuid(), &local)).await?;
             }
             let work = self.follow_records(view, (&**handle, &local), (node, may_serve)).await?;
             let lags = |one: &CopyWork| {
@@ -258,6 +289,10 @@ impl Agent {
                 let running = self.copies.running.insert(handle.uuid().to_owned(), task);
                 assert!(running.is_none(), "one task works on the copies of a bucket");
             }
+        }
+        // The reports show no other promise.
+        for node in self.lease.grants.withhold_only(&opposed) {
+            tracing::info!(node, "the node gets grants again: the records are past the promises");
         }
         Ok(())
     }
@@ -297,51 +332,6 @@ impl Agent {
         self.copies.revision_seen = seen.max(revision);
     }
 
-    /// The copies that have not followed the active copies of this node for the patience.
-    fn unfollowed(
-        &mut self,
-        view: &ClusterView,
-        (uuid, copies): (&str, &dyn VbucketCopies),
-        local: &[LocalCopy],
-    ) -> BTreeMap<Vbid, Vec<u16>> {
-        let following: BTreeMap<(Vbid, String), Seqno> = copies
-            .following()
-            .into_iter()
-            .map(|one| ((one.vbid, one.node), one.complete_end))
-            .collect();
-        let mut named = Vec::new();
-        for one in local {
-            let place = VbucketPlace { uuid: uuid.to_owned(), vbid: one.vbid };
-            let Some(entry) = view.copies.get(&place) else { continue };
-            let (record, vbid) = (&entry.record, one.vbid);
-            if copies.serves(vbid) != Some(record.epoch) {
-                continue;
-            }
-            for copy in record.all().into_iter().filter(|copy| *copy != record.active) {
-                let is_member = record.members.contains(&copy);
-                let name = view.roster.name(copy.node).unwrap_or_default().to_owned();
-                let end = following.get(&(vbid, name)).copied();
-                let copy = NamedCopy { vbid, epoch: record.epoch, copy, is_member };
-                named.push((copy, one.report.complete_end, end));
-            }
-        }
-        let (now_ns, patience_ns) = (self.lease.now_ns(), patience_ns(self.settings.lease_s));
-        let progress = self.copies.progress.entry(uuid.to_owned()).or_default();
-        progress.look(named, now_ns, patience_ns)
-    }
-
-    async fn report(&mut self, uuid: &str, report: &NodeReport) -> Result<(), AgreementError> {
-        let current = (self.session, report.encode());
-        if self.copies.reported.get(uuid) == Some(&current) {
-            return Ok(());
-        }
-        let key = self.keys.report(uuid, &self.settings.node.name);
-        let put = [self.put_in_session(key, current.1.clone())];
-        self.agreement.transact(&[], &put, self.limit()).await?;
-        self.copies.reported.insert(uuid.to_owned(), current);
-        Ok(())
-    }
-
     /// Does what needs no disk, and returns the rest.
     async fn follow_records(
         &mut self,
@@ -360,6 +350,8 @@ impl Agent {
             let active = record.and_then(|record| view.roster.name(record.active.node));
             let heir = entry.and_then(|entry| view.moves_role_to(&place, entry));
             let heir = heir.filter(|_| copies.can_hand_over(vbid));
+            let fails_over = is_failing_over(view, active)
+                || entry.is_some_and(|entry| self.suspects(view, (&place, entry), node));
             let input = RoleInput {
                 record,
                 node,
@@ -370,10 +362,15 @@ impl Agent {
                         self.is_heir_near(copies, (&place, entry), (heir, local.get(&vbid)))
                     }),
                 holder: self.holder(view, &place, active),
-                fails_over: is_failing_over(view, active),
+                fails_over,
                 recovers: entry.is_some_and(|entry| view.recovers(&place, entry)),
                 may_serve,
             };
+            if let (KeyHolder::This, Some(epoch)) = (input.holder, input.serves) {
+                let is_current = record.is_some_and(|record| record.epoch == epoch);
+                let confirmed = is_current.then_some(epoch);
+                confirmed.inspect(|it| self.lease.grants.confirm(&place, *it, self.read_ns));
+            }
             for action in actions(&input) {
                 if action == RoleAction::HandOver {
                     permits.withdraw(vbid);
@@ -394,10 +391,18 @@ impl Agent {
                     (RoleAction::TakeKey, Some(entry)) => taken.push((vbid, entry)),
                     (action, Some(entry)) => {
                         let record = entry.record.clone();
+                        let condition = self.serving_condition(view, &record);
+                        let grants = &self.lease.grants;
+                        if action == RoleAction::Serve
+                            && !grants.would_admit(&condition, self.lease.now_ns())
+                        {
+                            // The thread of beacons wakes the agent when grants come.
+                            continue;
+                        }
                         let own = record.all().into_iter().find(|copy| Some(copy.node) == node);
                         let source =
                             active.and_then(|name| Some((own?, view.nodes.get(name)?.named(name))));
-                        work.push(CopyWork { vbid, action, record, source });
+                        work.push(CopyWork { vbid, action, record, condition, source });
                     }
                     (_, None) => {}
                 }
@@ -481,10 +486,11 @@ impl Agent {
             }
             let mut has_served = false;
             for one in work {
-                if !lease.still_holds(session) {
+                if !lease.is_in(session) {
                     return;
                 }
-                match do_work(copies, &one, (&lease, session, &permits)) {
+                let place = VbucketPlace { uuid: handle.uuid().to_owned(), vbid: one.vbid };
+                match do_work((copies, &place), &one, (&lease, session, &permits)) {
                     Ok(()) => has_served |= one.action == RoleAction::Serve,
                     Err(error) => {
                         let (bucket, vbucket, action) = (handle.name(), one.vbid.0, one.action);
@@ -508,7 +514,7 @@ fn known_epochs(copies: &dyn VbucketCopies) -> Vec<(Vbid, u64, CopiesEpoch, Copi
 }
 
 fn do_work(
-    copies: &dyn VbucketCopies,
+    (copies, place): (&dyn VbucketCopies, &VbucketPlace),
     work: &CopyWork,
     (lease, session, permits): (&NodeLease, u64, &ServePermits),
 ) -> Result<(), CopyFailure> {
@@ -517,9 +523,14 @@ fn do_work(
         RoleAction::Promise(epoch) => copies.promise(vbid, epoch),
         RoleAction::Found => copies.found(vbid, record.epoch),
         RoleAction::Serve => {
+            // Before the epoch begins: the record may change once it has.
+            if !lease.admit(session, place, &work.condition) {
+                return Err("too few nodes grant".into());
+            }
             copies.begin(vbid, record)?;
             let start = || copies.start_serving(vbid, record.epoch);
-            lease.start_in(session, || permits.start(vbid, record.epoch, start));
+            let admission = (place, &work.condition);
+            lease.start_in(session, admission, || permits.start(vbid, record.epoch, start));
             Ok(())
         }
         RoleAction::Replicate => match &work.source {

@@ -1,8 +1,10 @@
 //! A node's part in its cluster.
 //!
 //! Owns: the parts that the server hands over when the node joins: its buckets and users, the
-//! identity for a new cluster, and the callback that shows the topology to clients.
+//! identity for a new cluster, the callback that shows the topology to clients, and the socket of
+//! beacons.
 
+use std::net::UdpSocket;
 use std::sync::Arc;
 
 use crate::buckets::ClusterBuckets;
@@ -22,4 +24,6 @@ pub struct ClusterHost {
     pub publish: PublishTopology,
     /// The users, which nodes with a secret share.
     pub users: Option<Arc<dyn ClusterUsers>>,
+    /// For beacons between nodes; a node without one serves no vbucket that others have copies of.
+    pub beacons: Option<UdpSocket>,
 }

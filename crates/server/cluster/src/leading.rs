@@ -153,6 +153,7 @@ mod tests {
             query: None,
             query_tls: None,
             disk: None,
+            beacons: None,
             leaving,
             unable: BTreeSet::new(),
         }

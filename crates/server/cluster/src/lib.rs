@@ -9,6 +9,7 @@
 //!   (takeovers that wait for a store), `copy_agent` (copies of vbuckets), [`users`],
 //!   [`bucket_settings`];
 //! - [`NodeLease`]: until when this node may serve; `renewal`, its thread;
+//! - `grants`: which nodes let this one serve, and `beacons`, the threads that keep them;
 //! - `assignment`: which node gets what, a pure function;
 //! - [`rebalance`]: copies move until every node has its share;
 //! - `records`: the layout of keys and records;
@@ -21,7 +22,8 @@
 //!
 //! Invariants:
 //! - a vbucket is served here only while this node's lease holds and `held/BUCKET/UUID/VBUCKET` in
-//!   the agreement is this session's; that key disappears with the lease;
+//!   the agreement is this session's; that key disappears with the lease, or when the other copies
+//!   have promised another epoch;
 //! - before a takeover of a vbucket the node reads its bucket's manifest again, so it never
 //!   attributes a document to a dropped collection;
 //! - only buckets on a store that several nodes share take part, and those of which nodes have
@@ -36,14 +38,18 @@
 mod agent;
 pub mod agreement;
 mod assignment;
+mod beacon_peers;
+mod beacons;
 pub mod bucket_settings;
 pub mod buckets;
 pub mod copies;
 mod copy_agent;
 mod deletions;
 mod following;
+mod grants;
 mod host;
 pub mod identity;
+mod joining;
 mod leading;
 mod lease;
 mod limits;

@@ -1,13 +1,14 @@
 //! This node's membership in a cluster: start, stop, and changes for all nodes.
 //!
-//! Owns: the threads of the agent and of the renewal, and the changes that the server makes in the
-//! agreement: collections, the cluster's name, the deletion of a bucket, and users
+//! Owns: the threads of the agent, of the renewal and of beacons, and the changes that the server
+//! makes in the agreement: collections, the cluster's name, the deletion of a bucket, and users
 //! ([`crate::users`]). Those block, so they run on threads of the admin HTTP, never in an event
 //! loop. Invariant: a deleted bucket's data is removed when no node holds a vbucket of it, at the
 //! latest after twice the lease.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,13 +21,15 @@ use tokio::time::Instant;
 
 use crate::agent::Agent;
 use crate::agreement::{AgreementError, Etcd, RecordChange, RecordComparison, Sessions};
+use crate::beacon_peers::PeersCell;
+use crate::beacons::{self, Beacons};
 use crate::buckets::{BucketFailure, ClusterBuckets, SharedBucket};
 use crate::copies::record::FailoverRequest;
 use crate::copies::roster::Roster;
 use crate::following::install;
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
-use crate::lease::NodeLease;
+use crate::lease::{NodeLease, boot_time_ns};
 use crate::limits::{CHANGE_LIMIT, CHANGE_TRIES, REFRESH_LIMIT};
 use crate::nodes::NodesStatus;
 use crate::records::{BucketRemains, RecordKeys};
@@ -70,6 +73,7 @@ pub struct ClusterMember {
     nodes: NodesCell,
     pub(crate) users: Option<Arc<UsersRecord>>,
     thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
+    are_beacons_ending: Arc<AtomicBool>,
 }
 
 /// Why a node could not join a cluster.
@@ -131,10 +135,12 @@ impl ClusterMember {
     pub(crate) fn start_with(
         agreement: Arc<dyn Sessions>,
         settings: ClusterSettings,
-        host: ClusterHost,
+        mut host: ClusterHost,
     ) -> Result<Arc<ClusterMember>, ClusterError> {
         let keys = RecordKeys::new(&settings.name);
-        let lease = Arc::new(NodeLease::new(Arc::clone(&host.buckets)));
+        let suspicion_ms = settings.failover_after_ms;
+        let buckets = Arc::clone(&host.buckets);
+        let lease = Arc::new(NodeLease::with_clock(buckets, suspicion_ms, boot_time_ns));
         let runtime = runtime("oribi-cluster-io")?;
         let (wake, (stage, _)) = (Arc::new(Notify::new()), watch::channel(LeaveStage::Serving));
         let (renewals, targets) = watch::channel(None);
@@ -143,6 +149,14 @@ impl ClusterMember {
         let users = host.users.clone().filter(|_| settings.secret.is_some());
         let users = users
             .map(|users| Arc::new(UsersRecord::new(Arc::clone(&agreement), keys.clone(), users)));
+        let (mut peers, are_beacons_ending) = (PeersCell::default(), Arc::<AtomicBool>::default());
+        if let (Some(secret), Some(socket)) = (&settings.secret, host.beacons.take()) {
+            peers.own = Some(socket.local_addr()?);
+            let names = (settings.name.as_str(), settings.node.name.as_str(), secret);
+            let (known, ending) = (Arc::clone(&peers.peers), Arc::clone(&are_beacons_ending));
+            let of_thread = (Arc::clone(&lease), known);
+            start_beacons(Beacons::new(socket, names, of_thread, (Arc::clone(&wake), ending)))?;
+        }
         let member = Arc::new(ClusterMember {
             agreement: Arc::clone(&agreement),
             keys: keys.clone(),
@@ -157,8 +171,9 @@ impl ClusterMember {
             nodes: Arc::clone(&nodes),
             users: users.clone(),
             thread: parking_lot::Mutex::default(),
+            are_beacons_ending,
         });
-        let signals = Signals { wake, stage, renewals, nodes };
+        let signals = Signals { wake, stage, renewals, nodes, peers };
         let mut agent = Agent::new(settings, (agreement, keys), lease, host, signals);
         agent.users = users;
         let thread = oribi_supervisor::spawn("oribi-cluster", move || {
@@ -445,6 +460,8 @@ impl ClusterMember {
         if thread.join().is_err() {
             tracing::error!("the cluster's thread panicked");
         }
+        self.are_beacons_ending.store(true, Ordering::Relaxed);
+        self.lease.follower.get().inspect(|follower| follower.unpark());
     }
 }
 
@@ -464,6 +481,14 @@ fn start_renewal(
     let runtime = runtime("oribi-renewal-io")?;
     oribi_supervisor::spawn("oribi-renewal", move || runtime.block_on(renewal.run(targets)))
         .map(drop)
+}
+
+/// Starts the threads of beacons and of the grants that they bring. They end soon after the agent.
+fn start_beacons(beacons: Beacons) -> io::Result<()> {
+    let (lease, wake) = (Arc::clone(&beacons.lease), Arc::clone(&beacons.wake));
+    let is_ending = Arc::clone(&beacons.is_ending);
+    oribi_supervisor::spawn("oribi-serving", move || beacons::follow(&lease, &wake, &is_ending))?;
+    oribi_supervisor::spawn("oribi-beacons", move || beacons.run()).map(drop)
 }
 
 fn runtime(io_threads: &str) -> io::Result<Runtime> {

@@ -244,6 +244,9 @@ pub(crate) struct NodeRecord {
     /// The disk of a node that may have copies of vbuckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) disk: Option<String>,
+    /// Where it receives beacons of other nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) beacons: Option<BeaconRecord>,
     /// The node leaves: it accepts no vbuckets and hands over those it has.
     #[serde(default)]
     pub(crate) leaving: bool,
@@ -251,6 +254,14 @@ pub(crate) struct NodeRecord {
     /// store.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) unable: BTreeSet<String>,
+}
+
+/// The sender of a node's beacons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BeaconRecord {
+    /// Of UDP, at the node's host.
+    pub(crate) port: u16,
+    pub(crate) process: u64,
 }
 
 impl NodeRecord {
@@ -264,6 +275,7 @@ impl NodeRecord {
             query: node.query,
             query_tls: node.query_tls,
             disk: None,
+            beacons: None,
             leaving,
             unable,
         }
@@ -320,8 +332,8 @@ mod tests {
     use oribi_types::Vbid;
 
     use super::{
-        Holder, MapBucket, MapNode, MapRecord, NodeRecord, RecordKeys, SessionId, VbucketPlace,
-        token_of,
+        BeaconRecord, Holder, MapBucket, MapNode, MapRecord, NodeRecord, RecordKeys, SessionId,
+        VbucketPlace, token_of,
     };
 
     #[test]
@@ -357,6 +369,7 @@ mod tests {
             query: Some(4),
             query_tls: None,
             disk: Some("d".to_owned()),
+            beacons: Some(BeaconRecord { port: 1, process: u64::MAX }),
             leaving: false,
             unable: ["u".to_owned()].into(),
         };

@@ -54,7 +54,7 @@ impl Renewal {
         loop {
             let left = self.lease.left().unwrap_or_default();
             tokio::time::sleep(pause.min(left)).await;
-            if !self.lease.still_holds(session) {
+            if !self.lease.is_in(session) {
                 return self.wake.notify_one();
             }
             let (sent_ns, left) = (self.lease.now_ns(), self.lease.left().unwrap_or_default());

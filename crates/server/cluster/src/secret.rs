@@ -21,6 +21,8 @@ pub const SECRET_BYTES_MAX: usize = 1024;
 
 /// Mode bits by which other users of the machine may read the file.
 const READ_BY_OTHERS: u32 = 0o077;
+/// What the key of beacons is made of, besides the cluster's name.
+const BEACON_KEY_OF: &str = "oribi cluster beacons 1";
 /// What proofs are made of, besides their salt.
 const PROOF_OF: &str = "oribi cluster secret 1";
 
@@ -92,6 +94,12 @@ impl ClusterSecret {
         let salt = hex(&oribi_system::random::random_bytes::<16>());
         let proof = hex(hmac::sign(&self.key(), &message(&salt)).as_ref());
         SecretProof { version: SecretProof::VERSION, salt, proof }
+    }
+
+    /// The key that authenticates the beacons of a cluster.
+    pub(crate) fn beacon_key(&self, cluster: &str) -> hmac::Key {
+        let text = format!("{BEACON_KEY_OF} {cluster}");
+        hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&self.key(), text.as_bytes()).as_ref())
     }
 
     /// True when `proof` was made with this secret.

@@ -17,7 +17,7 @@ pub struct ClusterSettings {
     pub disk: String,
     /// Seconds that a node's lease lasts.
     pub lease_s: u64,
-    /// Milliseconds after the end of a node's lease before its vbuckets are failed over.
+    /// Milliseconds without a beacon of a node before copies of its vbuckets are promoted.
     pub failover_after_ms: u64,
     /// This node, as clients and other nodes know it.
     pub node: TopologyNode,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use crate::beacon_peers::PeersCell;
 use crate::nodes::NodesStatus;
 use crate::renewal::RenewalTarget;
 
@@ -30,4 +31,5 @@ pub(crate) struct Signals {
     pub(crate) stage: watch::Sender<LeaveStage>,
     pub(crate) renewals: watch::Sender<Option<RenewalTarget>>,
     pub(crate) nodes: NodesCell,
+    pub(crate) peers: PeersCell,
 }

@@ -1,11 +1,12 @@
 //! The agent of a node without its threads: the simulation of another crate drives it.
 //!
-//! Owns: one look at agreement at a time, and what the thread of renewals does. Time is the
-//! caller's. Compiled for tests only.
+//! Owns: one look at agreement at a time, and what the threads of renewals, beacons and grants do.
+//! Time and network are the caller's. Compiled for tests only.
 
 mod cut_agreement;
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +15,11 @@ use tokio::sync::{Notify, watch};
 
 use crate::agent::{Agent, ClusterView};
 use crate::agreement::{AgreementRecord, RecordChange, Sessions};
+use crate::beacon_peers::PeersCell;
+use crate::beacons::BeaconSchedule;
 use crate::copies::CopiesRecord;
 use crate::copies::moves::RebalanceRecord;
+use crate::grants::BeaconId;
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
 use crate::lease::NodeLease;
@@ -26,6 +30,16 @@ use crate::signals::{LeaveStage, Signals};
 pub use cut_agreement::CutAgreement;
 
 const LIMIT: Duration = Duration::from_secs(1);
+/// The place of beacons of all nodes. Nothing is sent there.
+const PLACE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
+/// A beacon, or the answer to one.
+#[derive(Debug, Clone, Copy)]
+pub struct SteppedBeacon {
+    beacon: BeaconId,
+    /// Of an answer: how long it grants.
+    given_ns: Option<u64>,
+}
 
 /// See the module text.
 pub struct SteppedAgent {
@@ -33,6 +47,7 @@ pub struct SteppedAgent {
     lease: Arc<NodeLease>,
     targets: watch::Receiver<Option<RenewalTarget>>,
     stage: watch::Sender<LeaveStage>,
+    schedule: BeaconSchedule,
 }
 
 impl SteppedAgent {
@@ -44,13 +59,17 @@ impl SteppedAgent {
         clock: fn() -> u64,
     ) -> SteppedAgent {
         let keys = RecordKeys::new(&settings.name);
-        let lease = Arc::new(NodeLease::with_clock(Arc::clone(&host.buckets), clock));
+        let (buckets, suspicion_ms) = (Arc::clone(&host.buckets), settings.failover_after_ms);
+        let lease = Arc::new(NodeLease::with_clock(buckets, suspicion_ms, clock));
         let (renewals, targets) = watch::channel(None);
         let stage = watch::channel(LeaveStage::Serving).0;
         let (wake, nodes) = (Arc::new(Notify::new()), Arc::default());
-        let signals = Signals { wake, stage: stage.clone(), renewals, nodes };
+        let mut peers = PeersCell::default();
+        peers.own = Some(PLACE);
+        let signals = Signals { wake, stage: stage.clone(), renewals, nodes, peers };
         let agent = Agent::new(settings, (agreement, keys), Arc::clone(&lease), host, signals);
-        SteppedAgent { agent, lease, targets, stage }
+        let schedule = BeaconSchedule::beginning(lease.now_ns());
+        SteppedAgent { agent, lease, targets, stage, schedule }
     }
 
     /// The lease that the node's connections check.
@@ -58,9 +77,9 @@ impl SteppedAgent {
         &self.lease
     }
 
-    /// True before the deadline of the lease.
-    pub fn holds_lease(&self) -> bool {
-        self.lease.is_held()
+    /// True while what the node reads may be sent to clients.
+    pub fn may_answer(&self) -> bool {
+        self.lease.may_answer()
     }
 
     /// The node is to hand everything over.
@@ -90,7 +109,7 @@ impl SteppedAgent {
 
     /// One look at agreement; the work that it begins may not be done yet.
     pub async fn look(&mut self) {
-        if !self.lease.still_holds(self.lease.session()) || !self.lease.is_held() {
+        if !self.lease.is_in(self.lease.session()) || !self.lease.is_held() {
             self.lease.end();
             self.agent.give_everything_up().await;
             if self.agent.begin_session().await.is_err() {
@@ -107,21 +126,65 @@ impl SteppedAgent {
         assert!(self.agent.changing.is_empty(), "no work is left");
     }
 
+    /// What a process does last that stops in order.
+    pub async fn end_session(&self) {
+        if let Some(session) = self.agent.session_id {
+            // Else it ends by itself.
+            let _ = self.agent.agreement.end_session(session, LIMIT).await;
+        }
+    }
+
     /// What the thread of renewals does.
     pub async fn renew(&self) {
         let Some(RenewalTarget { session_id, session, .. }) = *self.targets.borrow() else {
             return;
         };
-        if !self.lease.still_holds(session) {
+        if !self.lease.is_in(session) {
             return;
         }
         let sent_ns = self.lease.now_ns();
-        assert!(session.is_multiple_of(2), "a session that is renewed has not ended");
         match self.agent.agreement.renew_session(session_id, LIMIT).await {
             Ok(None) => self.lease.end(),
             Ok(Some(left)) => drop(self.lease.renew(session, sent_ns, left)),
             Err(_) => {}
         }
+    }
+}
+
+impl SteppedAgent {
+    /// A turn of the thread of beacons, if it is due: the beacon to send to all nodes. The caller
+    /// has delivered every datagram that came.
+    pub fn beat(&mut self) -> Option<SteppedBeacon> {
+        let now_ns = self.lease.now_ns();
+        if self.schedule.left_ns(now_ns).is_some() {
+            return None;
+        }
+        let turn = self.schedule.turn(&self.lease.grants, now_ns);
+        let beacon = BeaconId { process: self.lease.grants.process(), sent_ns: now_ns };
+        turn.sends.then_some(SteppedBeacon { beacon, given_ns: None })
+    }
+
+    /// Takes a datagram of the node `from` in; the answer to it, if there is one.
+    pub fn take_in(&self, from: &str, datagram: SteppedBeacon) -> Option<SteppedBeacon> {
+        let (now_ns, grants) = (self.lease.now_ns(), &self.lease.grants);
+        let SteppedBeacon { beacon, given_ns } = datagram;
+        let peers = &self.agent.peers.peers;
+        match given_ns {
+            None if !peers.hears(from, beacon) => None,
+            None => {
+                let given_ns = Some(grants.hear(from, beacon, now_ns)?);
+                Some(SteppedBeacon { beacon, given_ns })
+            }
+            Some(given_ns) => {
+                grants.receive(from, (beacon, given_ns), now_ns);
+                None
+            }
+        }
+    }
+
+    /// What the thread of grants does.
+    pub fn follow_grants(&self) {
+        self.lease.follow_grants();
     }
 }
 

@@ -146,6 +146,7 @@ impl Node {
                 *shown.lock() = PublishedState { identity, topology: Some(topology) };
             }),
             users,
+            beacons: None,
         };
         let cluster = ClusterMember::start_with(agreement, settings, host).unwrap();
         Node { buckets, published, cluster }

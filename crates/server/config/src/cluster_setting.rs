@@ -105,7 +105,7 @@ pub(super) const FAILOVER_MS: Setting = Setting {
     name: "cluster_failover_ms",
     heading: CLUSTER,
     value_name: "MILLISECONDS",
-    help: "Time after the end of a node's lease before other copies of its vbuckets are promoted",
+    help: "Time without a sign of life of a node before other copies of its vbuckets are promoted",
     form: ValueForm::Integer { min: 500, max: 600_000 },
     get: |s| Some(SettingValue::Integer(s.cluster_failover_ms)),
     set: |s, value| s.cluster_failover_ms = value.integer(),

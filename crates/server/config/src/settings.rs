@@ -117,7 +117,7 @@ pub struct Settings {
     pub cluster_name: String,
     /// Seconds that this node's lease lasts without being renewed.
     pub cluster_lease_s: u64,
-    /// Milliseconds after the end of a node's lease before other copies are promoted.
+    /// Milliseconds without a beacon of a node before other copies are promoted.
     pub cluster_failover_ms: u64,
     /// Name of this node in the cluster; host and port when not set.
     pub node_name: Option<String>,

@@ -10,7 +10,7 @@
 //!
 //! Callers: the `oribi` binary and tests.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -438,7 +438,9 @@ fn join_cluster(
         failover_after_ms: settings.cluster_failover_ms,
         node,
     };
+    let beacons = cluster.secret.as_ref().map(|_| bind_beacons(addresses.kv)).transpose()?;
     let host = ClusterHost {
+        beacons,
         buckets: Arc::new(ClusteredBuckets::new(
             Arc::clone(&context.buckets),
             context.bucket_defaults.clone(),
@@ -456,6 +458,14 @@ fn join_cluster(
         context.access.users.share(Arc::new(agreed));
     }
     Ok(Some(member))
+}
+
+/// The socket of beacons: the port of the key-value listener, or another one where that is taken.
+/// The other nodes read in this node's record which it is.
+fn bind_beacons(address: SocketAddr) -> Result<UdpSocket, StartError> {
+    let bound = UdpSocket::bind(address);
+    let bound = bound.or_else(|_| UdpSocket::bind(SocketAddr::new(address.ip(), 0)));
+    bound.map_err(|source| StartError::Bind { address, source })
 }
 
 /// The ports announced to clients.

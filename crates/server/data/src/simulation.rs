@@ -4,9 +4,10 @@
 //! and DCP producers, the consumers of links, the copies of a bucket, and the cluster's agents;
 //! simulated are disks (`SimDirectory`), wires, clocks and agreement. This crate is the lowest that
 //! sees all of them. A run takes random steps: clients' requests (`clients`), bytes on links
-//! (`link`), looks of agents, flushes, evictions, time, and faults (`faults`). Checked after each
-//! step: one node at most serves a vbucket; every answer is explained (`oracle`); memory is bounded
-//! (`checks`). Healed, all copies converge, with equal contents.
+//! (`link`), looks of agents, beacons (`beacons`), flushes, evictions, time, and faults (`faults`).
+//! Clocks run at rates of 0.9 to 1.1. Checked after each step: one node at most serves a vbucket;
+//! every answer is explained (`oracle`); memory is bounded (`checks`). Healed, all copies converge,
+//! with equal contents.
 //!
 //! The work of an agent's look runs on a separate thread while this one waits for it. Uuids and
 //! nonces are of the operating system; nothing depends on them.
@@ -14,6 +15,7 @@
 //! `cargo xtask soak cluster --seeds N --from SEED` runs more seeds,
 //! `ORIBI_SIMULATION_SEED=N` one of them.
 
+mod beacons;
 mod checks;
 mod clients;
 mod faults;
@@ -39,6 +41,7 @@ use tokio::runtime::Runtime;
 
 use crate::harness::HARNESS_START_S;
 use crate::replication::message::LinkMessage;
+use beacons::WorldDatagram;
 use clients::{Documents, Orphan, WorldClient};
 use faults::FaultMix;
 use link::LinkEnds;
@@ -115,6 +118,7 @@ struct ClusterWorld {
     documents: Documents,
     /// From and to: what the one sends does not reach the other.
     cut: BTreeSet<(usize, usize)>,
+    datagrams: Vec<WorldDatagram>,
     /// The newest history of each vbucket that was served.
     histories: BTreeMap<Vbid, VbUuid>,
     served: BTreeMap<Vbid, CopiesEpoch>,
@@ -130,7 +134,7 @@ impl ClusterWorld {
         let agreement = MemoryAgreement::new(Box::new(clock));
         let mut random = SeededRandom::new(setup.seed);
         let nodes = (0..setup.nodes).map(|at| {
-            let rate_permille = 970 + random.below(61);
+            let rate_permille = [900, 1100, 900 + random.below(201)][random.below(3) as usize];
             let parts = (random.number(), rate_permille);
             WorldNode::new(&format!("n{at}"), &agreement, parts, setup.shape)
         });
@@ -147,12 +151,14 @@ impl ClusterWorld {
             orphans: Vec::new(),
             documents: Documents::new(),
             cut: BTreeSet::new(),
+            datagrams: Vec::new(),
             histories: BTreeMap::new(),
             served: BTreeMap::new(),
             copies: BTreeMap::new(),
         };
-        for node in &mut world.nodes {
-            node.start().expect("an empty disk");
+        for at in 0..world.nodes.len() {
+            world.enter(at);
+            world.nodes[at].start().expect("an empty disk");
         }
         let first = world.nodes[0].process().expect("it was started");
         first.registry.open_store().expect("a bucket is created");
@@ -335,7 +341,7 @@ impl ClusterWorld {
             75..=87 => self.upkeep(at),
             88..=95 => {
                 let ms = 1 + self.below(100);
-                self.pass(ms);
+                self.pass_beating(ms, true);
             }
             96 => self.serve_orphan(),
             _ => self.fault(at),
@@ -363,7 +369,7 @@ impl ClusterWorld {
             if is_done(self) {
                 return true;
             }
-            self.pass(100);
+            self.pass_beating(100, false);
         }
         false
     }

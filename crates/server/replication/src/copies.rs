@@ -61,6 +61,17 @@ impl CopiesRecord {
         })
     }
 
+    /// For each set the copies besides the active one, and how many of them have to grant that it
+    /// serves (R7).
+    pub fn granters(&self) -> impl Iterator<Item = (Vec<CopyId>, usize)> {
+        self.sets().map(|set| {
+            let others: Vec<CopyId> =
+                set.iter().copied().filter(|copy| *copy != self.active).collect();
+            assert!(others.len() < set.len(), "the active copy is in each set");
+            (others, self.write_quorum(set) - 1)
+        })
+    }
+
     /// The members that the joining set keeps; empty unless the record is joint.
     pub fn staying(&self) -> Vec<CopyId> {
         self.joining.iter().copied().filter(|copy| self.members.contains(copy)).collect()
@@ -198,6 +209,26 @@ mod tests {
         let replaces = record(&[1, 2, 3], &[1, 2, 4], 3);
         assert!(decides(&replaces, &[2, 3]) && !decides(&replaces, &[3, 4]));
         assert!(!decides(&record(&[1, 2], &[1, 3], 2), &[2, 3]), "1 alone stays");
+    }
+
+    #[test]
+    fn granters_and_the_active_are_a_write_quorum() {
+        for (members, joining, configured, needed) in [
+            (&[1][..], &[][..], 2, &[0][..]),
+            (&[1, 2], &[], 2, &[1]),
+            (&[1, 2, 3], &[], 3, &[1]),
+            (&[1, 2, 3, 4], &[], 4, &[2]),
+            (&[1, 2], &[], 1, &[0]),
+            (&[1, 2], &[1, 3], 2, &[1, 1]),
+        ] {
+            let record = record(members, joining, configured);
+            let counts: Vec<usize> = record.granters().map(|(_, needed)| needed).collect();
+            assert_eq!(counts, needed, "{record:?}");
+            let first: Vec<CopyId> =
+                record.granters().flat_map(|(others, needed)| others[..needed].to_vec()).collect();
+            let holds = |copy| copy == record.active || first.contains(&copy);
+            assert!(record.is_write_quorum(holds), "{record:?}");
+        }
     }
 
     #[test]

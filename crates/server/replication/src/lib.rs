@@ -34,7 +34,8 @@
 //! - **R8** After an unclean stop a copy is not intact until it caught up with an active. A copy
 //!   that rewinds is not intact either. An active that restarts begins a new epoch.
 //!
-//! The simulation (`simulation.rs`) drives all of it. The server uses `copies` and `election`.
+//! The simulation (`simulation.rs`) drives all of it. The server uses `copies` and `election`; its
+//! grants are between nodes, for all their copies (`grants` of the cluster's crate).
 //!
 //! # Mutants and open work
 //!

@@ -80,7 +80,7 @@ impl DocumentTarget {
 
     /// The number of the lease's session, for a bucket that depends on the lease.
     fn session(&self) -> Option<u64> {
-        self.server.cluster.node_of(&self.handle).map(|node| node.lease().session())
+        self.server.cluster.node_of(&self.handle).map(|node| node.lease().serving())
     }
 
     fn still_holds(&self, session: Option<u64>) -> bool {

@@ -90,7 +90,7 @@ fn attempt(
 ) -> Result<MutationOutcome> {
     let (bucket, now) = (keyspace.handle.bucket(), wall_clock());
     let node = keyspace.server.cluster.node_of(&keyspace.handle);
-    let session = node.as_ref().map(|node| node.lease().session());
+    let session = node.as_ref().map(|node| node.lease().serving());
     let (mode, cas) = match mutation.precondition {
         Precondition::None => (StoreCondition::Set, Cas(0)),
         Precondition::Absent => (StoreCondition::Add, Cas(0)),

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use oribi_replication::copies::CopiesEpoch;
+use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
 use oribi_types::Vbid;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -15,9 +15,19 @@ use tokio::task::JoinHandle;
 use super::heirs::HeirWaits;
 use super::progress::CopyProgress;
 pub(crate) use super::waits::LeaderWaits;
+use crate::records::{CopiesEntry, VbucketPlace};
 
-/// Pause before a failover that found too few copies is tried again.
+/// Pause before a failover that found too few copies, or a suspicion that others do not share, is
+/// tried again.
 const RETRY_NS: u64 = 10_000_000_000;
+
+/// A report as this node wrote it last.
+pub(crate) struct WrittenReport {
+    pub(crate) session: u64,
+    pub(crate) value: Vec<u8>,
+    /// In which the agreement has it.
+    pub(crate) revision: i64,
+}
 
 /// See the module text.
 #[derive(Default)]
@@ -27,7 +37,7 @@ pub(crate) struct CopyTasks {
     /// By uuid of the bucket.
     permits: HashMap<String, Arc<ServePermits>>,
     /// The last reports that were written in a session, by uuid.
-    pub(crate) reported: HashMap<String, (u64, Vec<u8>)>,
+    pub(crate) reported: HashMap<String, WrittenReport>,
     /// Highest revision of agreement.
     pub(crate) revision_seen: i64,
     /// Agreement has lost changes.
@@ -35,6 +45,7 @@ pub(crate) struct CopyTasks {
     /// The request to fail over that this leader saw last, and when it saw it first.
     pub(crate) failover_seen: Option<(i64, u64)>,
     pub(crate) absences: Absences,
+    pub(crate) suspicions: Suspicions,
     /// Failovers that were done while this node led.
     pub(crate) failovers: u64,
     pub(crate) waits: LeaderWaits,
@@ -117,6 +128,50 @@ impl Absences {
     }
 }
 
+/// The promises that this node made because it did not hear the active copy's node.
+#[derive(Default)]
+pub(crate) struct Suspicions(BTreeMap<VbucketPlace, Suspicion>);
+
+struct Suspicion {
+    active: CopyId,
+    promised: CopiesEpoch,
+    since_ns: u64,
+}
+
+impl Suspicions {
+    /// Whether to promise the successor of this record: not while an earlier promise against the
+    /// same copy is answered by a record in which it stays active, because others hear its node.
+    pub(crate) fn allow(
+        &mut self,
+        place: &VbucketPlace,
+        record: &CopiesRecord,
+        now_ns: u64,
+    ) -> bool {
+        let new =
+            Suspicion { active: record.active, promised: record.epoch.next(), since_ns: now_ns };
+        assert!(new.promised > record.epoch, "a promise is of a later epoch");
+        let known = self.0.get(place).filter(|known| known.active == record.active);
+        match known {
+            Some(known) if known.promised == new.promised => true,
+            Some(known) if now_ns.saturating_sub(known.since_ns) < RETRY_NS => false,
+            _ => {
+                self.0.insert(place.clone(), new);
+                true
+            }
+        }
+    }
+
+    /// Since when a promise of this epoch is meant.
+    pub(crate) fn since_ns(&self, place: &VbucketPlace, promised: CopiesEpoch) -> Option<u64> {
+        self.0.get(place).filter(|known| known.promised == promised).map(|known| known.since_ns)
+    }
+
+    /// Forgets vbuckets that have no record any more.
+    pub(crate) fn keep_only(&mut self, records: &BTreeMap<VbucketPlace, CopiesEntry>) {
+        self.0.retain(|place, _| records.contains_key(place));
+    }
+}
+
 impl CopyTasks {
     /// Forgets what it knows of buckets that are none of these any more.
     pub(crate) fn keep_only(&mut self, uuids: &BTreeSet<&str>) {
@@ -167,7 +222,8 @@ mod tests {
         let mut tasks = CopyTasks::default();
         for uuid in ["a", "b"] {
             tasks.progress.insert(uuid.to_owned(), CopyProgress::default());
-            tasks.reported.insert(uuid.to_owned(), (1, Vec::new()));
+            let report = WrittenReport { session: 1, value: Vec::new(), revision: 1 };
+            tasks.reported.insert(uuid.to_owned(), report);
             tasks.permits(uuid);
         }
         tasks.keep_only(&BTreeSet::from(["b", "c"]));

@@ -41,6 +41,10 @@ pub(crate) struct LeaderWaits {
     waits: BTreeMap<VbucketPlace, Wait>,
     /// By the number of the active copy's node, and that of the other.
     pauses: BTreeMap<(u16, u16), Pause>,
+    /// How long copies that promised may take to elect one.
+    pub(crate) election_ns: u64,
+    /// The records at the last look.
+    last: BTreeMap<VbucketPlace, CopiesRecord>,
     /// Vbuckets of which an acknowledged write may be lost, as it was logged last.
     losses: BTreeSet<VbucketPlace>,
 }
@@ -63,6 +67,25 @@ impl LeaderWaits {
         });
         let remembered_ns = patience_ns.saturating_mul(REMEMBERED);
         self.pauses.retain(|_, pause| now_ns.saturating_sub(pause.noted_ns) < remembered_ns);
+        for (active, node) in self.left_alone(records) {
+            self.note_unfollowed(active, node);
+        }
+        self.last = records.iter().map(|(at, entry)| (at.clone(), entry.record.clone())).collect();
+    }
+
+    /// Active copies that left the others out themselves since the last look, and the nodes of
+    /// those.
+    fn left_alone(&self, records: &BTreeMap<VbucketPlace, CopiesEntry>) -> BTreeSet<(u16, u16)> {
+        let mut left = BTreeSet::new();
+        for (place, entry) in records {
+            let (record, before) = (&entry.record, self.last.get(place));
+            let is_alone = record.members == [record.active] && !record.is_joint();
+            let before = before.filter(|it| is_alone && it.active == record.active);
+            let others = before.into_iter().flat_map(CopiesRecord::all);
+            let others = others.filter(|copy| *copy != record.active);
+            left.extend(others.map(|copy| (record.active.node, copy.node)));
+        }
+        left
     }
 
     /// Takes note of the vbuckets of which an acknowledged write may be lost; true when there are
@@ -74,11 +97,25 @@ impl LeaderWaits {
 
     /// True when the copies of this record had their time. The first call begins it.
     pub(crate) fn is_over(&mut self, place: &VbucketPlace, record: &CopiesRecord) -> bool {
+        self.is_over_after(self.patience_ns, place, record)
+    }
+
+    /// True when copies that promised the record's successor have not elected one in time.
+    pub(crate) fn is_election_over(&mut self, place: &VbucketPlace, record: &CopiesRecord) -> bool {
+        self.is_over_after(self.election_ns, place, record)
+    }
+
+    fn is_over_after(
+        &mut self,
+        limit_ns: u64,
+        place: &VbucketPlace,
+        record: &CopiesRecord,
+    ) -> bool {
         let now_ns = self.now_ns;
         let begun = Wait { epoch: record.epoch, since_ns: now_ns, asked_ns: now_ns };
         let wait = self.waits.entry(place.clone()).or_insert(begun);
         wait.asked_ns = now_ns;
-        now_ns.saturating_sub(wait.since_ns) >= self.patience_ns
+        now_ns.saturating_sub(wait.since_ns) >= limit_ns
     }
 
     /// A copy of `node` did not follow the active copy.
@@ -109,12 +146,14 @@ impl LeaderWaits {
     }
 
     /// True while a node that is gone may come back to its place next to `active`: what it has
-    /// saves most of a transfer.
+    /// saves most of a transfer. Whether it is gone shows a while after it was left out.
     pub(crate) fn keeps_place(&self, active: u16, is_live: impl Fn(u16) -> bool) -> bool {
         let kept_ns = self.patience_ns.saturating_mul(KEPT);
-        let of_active = self.pauses.range((active, 0)..=(active, u16::MAX));
-        let mut gone = of_active.filter(|((_, node), _)| !is_live(*node));
-        gone.any(|(_, pause)| self.now_ns.saturating_sub(pause.noted_ns) < kept_ns)
+        let mut of_active = self.pauses.range((active, 0)..=(active, u16::MAX));
+        of_active.any(|((_, node), pause)| {
+            let noted_ns = self.now_ns.saturating_sub(pause.noted_ns);
+            noted_ns < if is_live(*node) { self.election_ns } else { kept_ns }
+        })
     }
 }
 
@@ -200,6 +239,30 @@ mod tests {
         assert_eq!(waits.pauses.len(), 1);
         at(&mut waits, 320);
         assert!(waits.pauses.is_empty());
+    }
+
+    #[test]
+    fn a_copy_that_the_active_one_left_out_pauses() {
+        let place = VbucketPlace { uuid: "1".to_owned(), vbid: Vbid(3) };
+        let copy = |node| CopyId { node, copy: 1 };
+        let both = CopiesRecord {
+            epoch: CopiesEpoch(4),
+            active: copy(1),
+            members: vec![copy(1), copy(2)],
+            joining: Vec::new(),
+            configured: 2,
+            handover: None,
+        };
+        let mut waits = LeaderWaits::default();
+        let mut look = |now_ns, record: CopiesRecord| {
+            let (key, bucket) = (String::new(), String::new());
+            let entry = CopiesEntry { key, bucket, revision: 1, record };
+            waits.begin(&BTreeMap::from([(place.clone(), entry)]), now_ns, 10);
+            waits.pauses(1, 2)
+        };
+        assert!(!look(100, both.clone()));
+        assert!(look(101, both.promoted(copy(1))));
+        assert!(!look(111, both.promoted(copy(1))), "it happened once");
     }
 
     #[test]

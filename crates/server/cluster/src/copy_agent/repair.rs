@@ -162,17 +162,20 @@ fn next_record(
         return None;
     }
     // Nothing can be filled, and a failover may begin.
-    if !view.is_held_by(view.roster.name(active)?, place) || view.recovers(place, entry) {
+    let name = view.roster.name(active)?;
+    let is_gone = view.suspected.contains(name) || !view.is_held_by(name, place);
+    if is_gone || view.recovers(place, entry) {
         return None;
+    }
+    // A promotion that was not completed: the copies that promised need the next epoch. Until then
+    // their nodes grant nothing, so the active copy may not have begun this one.
+    if view.running_failover().is_none() && locals().any(|local| local.promised > record.epoch) {
+        return waits.is_election_over(place, record).then(|| record.renewed());
     }
     // The active copy begins every epoch, so one that ends in disorder is known for it.
     let begun = view.local_copy(place, record.active).map(|local| local.report.recorded);
     if begun != Some(record.epoch) {
         return None;
-    }
-    // A promotion that was not completed: the copies that promised need the next epoch.
-    if view.running_failover().is_none() && locals().any(|local| local.promised > record.epoch) {
-        return Some(record.renewed());
     }
     let kept = kept_copies(view, place, record, waits);
     if record.is_joint() {
@@ -206,12 +209,15 @@ fn next_record(
         set.retain(|copy| *copy != surplus);
         return Some(record.joint(set));
     }
-    let may_return = |node: u16| !view.is_live(node) && !view.is_ejected_number(node);
+    let may_return =
+        |node: u16| (!view.is_live(node) || view.is_silent(node)) && !view.is_ejected_number(node);
     if set.len() == record.configured || waits.keeps_place(active, |node| !may_return(node)) {
         return None;
     }
     let rank = |node: u16| {
-        let is_ready = !waits.pauses(active, node) && !view.is_unreadable(place, node);
+        let is_ready = !view.is_silent(node)
+            && !waits.pauses(active, node)
+            && !view.is_unreadable(place, node);
         is_ready.then(|| u8::from(former(node).is_none()))
     };
     let node = counts.least(&record.members, rank)?;

@@ -19,6 +19,16 @@ impl ClusterView {
         self.numbered().map(|(number, _, _)| number)
     }
 
+    /// True when this node heard a copy's node, and does not hear it any more.
+    pub(crate) fn is_suspected(&self, copy: CopyId) -> bool {
+        self.roster.name(copy.node).is_some_and(|name| self.suspected.contains(name))
+    }
+
+    /// True while the grants of the node of this number to this one are about to end, or have.
+    pub(crate) fn is_silent(&self, number: u16) -> bool {
+        self.roster.name(number).is_some_and(|name| self.silent.contains(name))
+    }
+
     /// True while the node of this number lives.
     pub(crate) fn is_live(&self, number: u16) -> bool {
         self.numbered().any(|(live, _, _)| live == number)

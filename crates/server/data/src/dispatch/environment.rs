@@ -117,9 +117,9 @@ impl Environment {
         self.audit_gate.admits(self.now_ms, &self.server.access.audit)
     }
 
-    /// The node's session, if it is in a cluster.
+    /// The node's serving number, if it is in a cluster.
     pub fn session(&self) -> u64 {
-        self.lease.as_ref().map_or(0, |lease| lease.session())
+        self.lease.as_ref().map_or(0, |lease| lease.serving())
     }
 
     /// True when answers computed in `session` may be sent.

@@ -210,7 +210,7 @@ impl ClusterWorld {
         let now_ms = self.now_ms();
         self.enter(connection.node);
         let process = self.nodes[connection.node].process().expect("it runs");
-        let (lease, session) = (process.agent.lease(), process.agent.lease().session());
+        let (lease, session) = (process.agent.lease(), process.agent.lease().serving());
         let passed_ms = now_ms.saturating_sub(connection.harness.now_ms());
         let mut answers = connection.harness.advance_ms(passed_ms);
         let unread = std::mem::take(&mut connection.unread);

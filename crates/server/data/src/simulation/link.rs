@@ -225,7 +225,7 @@ impl Wire {
     fn reach_server(&mut self, ends: &LinkEnds<'_>) -> Result<bool, LinkFailure> {
         let Some((process, bucket)) = &ends.server else { return Ok(false) };
         let before = self.to_consumer.len();
-        let (lease, session) = (process.agent.lease(), process.agent.lease().session());
+        let (lease, session) = (process.agent.lease(), process.agent.lease().serving());
         let passed_ms = ends.now_ms.saturating_sub(self.server.now_ms());
         let mut sent = self.server.advance_ms(passed_ms);
         sent.extend(self.server.retry_writes().0);

@@ -173,7 +173,7 @@ impl WorldNode {
     pub(super) fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch> {
         let handle = self.handle()?;
         let epoch = handle.copies()?.serves(vbid)?;
-        self.process.as_ref()?.agent.holds_lease().then_some(epoch)
+        self.process.as_ref()?.agent.may_answer().then_some(epoch)
     }
 
     /// Starts a process on what the disk has.
@@ -224,7 +224,7 @@ impl WorldNode {
             failover_after_ms: FAILOVER_AFTER_MS,
             node: TopologyNode {
                 name: self.name.clone(),
-                host: self.name.clone(),
+                host: "127.0.0.1".to_owned(),
                 kv: 1,
                 mgmt: 2,
                 kv_tls: None,
@@ -238,6 +238,7 @@ impl WorldNode {
             identity: ClusterIdentity { uuid: UUID.to_owned(), name: String::new() },
             publish: Box::new(|_, _| {}),
             users: None,
+            beacons: None,
         };
         let clock = || CLOCK_NS.load(Ordering::SeqCst);
         SteppedAgent::new(settings, Arc::clone(&self.agreement) as _, host, clock)

@@ -333,6 +333,77 @@ fn most_copies_are_given_up_only_on_demand() {
     }
 }
 
+// The clock of a node that is paused is the slowest, and that of the node which suspects it the
+// fastest.
+#[test]
+fn a_slow_clock_prolongs_no_grant() {
+    let _clock = CLOCK_IS_USED.lock();
+    let mut world = World::new(1, 2, 1);
+    for (node, rate_permille) in world.nodes.iter_mut().zip([900, 1100]) {
+        node.clock.rate_permille = rate_permille;
+    }
+    world.rounds(30);
+    world.assert_converged();
+    let mine = world.active_on("n0");
+    assert!(!mine.is_empty());
+    world.nodes[0].is_paused = true;
+    for _ in 0..200 {
+        world.pass(Duration::from_millis(5));
+        world.tick(1);
+    }
+    for vbid in &mine {
+        assert!(world.nodes[1].serves(*vbid).is_some(), "{vbid} is failed over");
+    }
+}
+
+// One of two replicas does not hear the active copy's node; the other one grants while an operator
+// asks for the failover. The active copy, without agreement, knows nothing of it.
+#[test]
+fn a_promise_waits_for_the_grants_of_its_node() {
+    let _clock = CLOCK_IS_USED.lock();
+    promise_while_a_grant_runs(false);
+}
+
+// The same, and the node that grants is restarted.
+#[test]
+fn a_node_that_restarts_keeps_its_grants() {
+    let _clock = CLOCK_IS_USED.lock();
+    promise_while_a_grant_runs(true);
+}
+
+fn promise_while_a_grant_runs(restarts: bool) {
+    let mut world = World::complete(3, 2);
+    let mine = world.active_on("n0");
+    assert!(!mine.is_empty());
+    world.nodes[0].agreement.set_cut(true);
+    world.cut_beacons.insert(("n0".to_owned(), "n2".to_owned()));
+    for _ in 0..8 {
+        world.pass(Duration::from_millis(100));
+        world.tick(2);
+    }
+    world.request_failover("n0");
+    if restarts {
+        world.restart(1, true);
+    }
+    // Without a beacon since: its last grant runs.
+    world.cut_beacons.insert(("n0".to_owned(), "n1".to_owned()));
+    for _ in 0..6 {
+        world.tick(1);
+        world.tick(2);
+    }
+    let serves_still = mine.iter().all(|vbid| world.nodes[0].serves(*vbid).is_some());
+    assert!(serves_still, "its grants run");
+    for _ in 0..10 {
+        world.pass(Duration::from_millis(100));
+        world.tick(1);
+        world.tick(2);
+    }
+    for vbid in &mine {
+        assert!(world.nodes[0].serves(*vbid).is_none(), "{vbid}");
+        assert!(world.log_of(*vbid).is_some(), "{vbid} has another active copy");
+    }
+}
+
 // The documents of a node cannot be loaded: they stay on its disk, and have no vote.
 #[test]
 fn copies_that_cannot_be_loaded_stay_on_the_disk() {

@@ -19,12 +19,28 @@ use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
 use crate::secret::ClusterSecret;
 use crate::settings::ClusterSettings;
-use crate::testing::{CutAgreement, SteppedAgent};
+use crate::testing::{CutAgreement, SteppedAgent, SteppedBeacon};
 use crate::topology::{Topology, TopologyNode};
 
 pub(super) const LEASE_S: u64 = 2;
-/// Time of all nodes and of the agreement.
-pub(super) static CLOCK_NS: AtomicU64 = AtomicU64::new(1);
+pub(super) const SUSPICION_MS: u64 = 500;
+/// Time of the agreement and of the network.
+pub(super) static BASE_NS: AtomicU64 = AtomicU64::new(1);
+/// The clock of the node that acts.
+static CLOCK_NS: AtomicU64 = AtomicU64::new(1);
+
+/// A node's clock: it runs at its rate, from its boot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SimClock {
+    pub(super) rate_permille: u64,
+    pub(super) boot_ns: u64,
+}
+
+impl SimClock {
+    fn now_ns(self) -> u64 {
+        BASE_NS.load(Ordering::SeqCst) / 1000 * self.rate_permille + self.boot_ns
+    }
+}
 
 pub(super) const UUID: &str = "0123456789abcdef0123456789abcdef";
 
@@ -36,6 +52,7 @@ pub(super) struct SimNode {
     pub(super) is_paused: bool,
     pub(super) is_running: bool,
     pub(super) agent: SteppedAgent,
+    pub(super) clock: SimClock,
     topology: Arc<Mutex<Option<Topology>>>,
 }
 
@@ -44,7 +61,9 @@ impl SimNode {
         name: &str,
         disk: Arc<SimDisk>,
         agreement: &Arc<MemoryAgreement>,
+        clock: SimClock,
     ) -> SimNode {
+        CLOCK_NS.store(clock.now_ns(), Ordering::SeqCst);
         let agreement = CutAgreement::over(agreement);
         let buckets = Arc::new(SimBuckets { disk: Arc::clone(&disk), open: Mutex::default() });
         // The bucket is on the disk when copies of it are.
@@ -58,10 +77,10 @@ impl SimNode {
             secret: Some(ClusterSecret::of_test()),
             disk: disk.id().to_owned(),
             lease_s: LEASE_S,
-            failover_after_ms: 500,
+            failover_after_ms: SUSPICION_MS,
             node: TopologyNode {
                 name: name.to_owned(),
-                host: name.to_owned(),
+                host: "127.0.0.1".to_owned(),
                 kv: 1,
                 mgmt: 2,
                 kv_tls: None,
@@ -77,10 +96,11 @@ impl SimNode {
             identity: ClusterIdentity { uuid: UUID.to_owned(), name: String::new() },
             publish: Box::new(move |_, topology| *shown.lock() = Some(topology)),
             users: None,
+            beacons: None,
         };
         let sessions = Arc::clone(&agreement) as Arc<dyn Sessions>;
-        let clock = || CLOCK_NS.load(Ordering::SeqCst);
-        let agent = SteppedAgent::new(settings, sessions, host, clock);
+        let read = || CLOCK_NS.load(Ordering::SeqCst);
+        let agent = SteppedAgent::new(settings, sessions, host, read);
         SimNode {
             name: name.to_owned(),
             disk,
@@ -89,8 +109,14 @@ impl SimNode {
             is_paused: false,
             is_running: true,
             agent,
+            clock,
             topology,
         }
+    }
+
+    /// The clock is that of this node from now on.
+    fn enter(&self) {
+        CLOCK_NS.store(self.clock.now_ns(), Ordering::SeqCst);
     }
 
     pub(super) fn topology(&self) -> Option<Topology> {
@@ -100,8 +126,9 @@ impl SimNode {
     /// The epoch in which clients get answers of a vbucket: workers ask the lease after they have
     /// served.
     pub(super) fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch> {
+        self.enter();
         let epoch = self.disk.serves(vbid)?;
-        self.agent.holds_lease().then_some(epoch)
+        self.agent.may_answer().then_some(epoch)
     }
 
     /// One look at agreement, and the work that it begins.
@@ -110,20 +137,45 @@ impl SimNode {
         self.finish().await;
     }
 
+    /// What a process does last that stops in order.
+    pub(super) async fn end_session(&self) {
+        self.agent.end_session().await;
+    }
+
     pub(super) async fn finish(&mut self) {
+        self.enter();
         self.agent.finish().await;
     }
 
     /// One look at agreement; the work that it begins may not be done yet.
     pub(super) async fn look(&mut self) {
         if !self.is_paused {
+            self.enter();
             self.agent.look().await;
         }
     }
 
     /// What the thread of renewals does.
     pub(super) async fn renew(&self) {
+        self.enter();
         self.agent.renew().await;
+    }
+
+    /// What the thread of beacons does, once all that came was delivered.
+    pub(super) fn beat(&mut self) -> Option<SteppedBeacon> {
+        self.enter();
+        self.agent.beat()
+    }
+
+    pub(super) fn take_in(&self, from: &str, datagram: SteppedBeacon) -> Option<SteppedBeacon> {
+        self.enter();
+        self.agent.take_in(from, datagram)
+    }
+
+    /// What the thread of grants does.
+    pub(super) fn follow_grants(&self) {
+        self.enter();
+        self.agent.follow_grants();
     }
 }
 

@@ -39,7 +39,8 @@ impl World {
 
     fn add_node(&mut self, name: &str) {
         let disk = SimDisk::new(&format!("disk of {name}"));
-        self.nodes.push(SimNode::start(name, disk, &self.agreement));
+        let clock = self.clock();
+        self.nodes.push(SimNode::start(name, disk, &self.agreement, clock));
     }
 
     /// Copies and active copies of each node, by name.
