@@ -27,6 +27,10 @@ pub(crate) const USAGE: &str = "\
          the rules of a vbucket's copies over simulated networks, clocks and disks
   soak cluster [--seeds N] [--from SEED]
          whole clusters of real parts over simulated networks, clocks, disks and agreement
+  soak agents [--seeds N] [--from SEED]
+         the agents of a cluster over simulated agreement, beacons and clocks
+  soak failover [--seconds N]
+         three nodes under full load at the default suspicion: none is failed over
   soak histories [--rounds N] [--seed N] [--json] [--server PATH]
          five nodes in network namespaces and clients of Go: what they see is linearizable
   soak seeds [--seed N] [ARGUMENT OF CARGO TEST]...
@@ -42,6 +46,8 @@ pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> R
         Some("simulation") => simulation(root, "oribi-engine", arguments),
         Some("copies") => simulation(root, "oribi-replication", arguments),
         Some("cluster") => simulation(root, "oribi-server", arguments),
+        Some("agents") => simulation(root, "oribi-cluster", arguments),
+        Some("failover") => failover(root, arguments),
         Some("histories") => histories(root, arguments),
         Some("seeds") => seeds(root, arguments),
         Some(other) => bail!("unknown soak {other:?}\n\n{USAGE}"),
@@ -120,6 +126,13 @@ fn backup(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCo
     test.args(["test", "--release", "-p", "oribi"]).args(name);
     let variables = [("--cycles", "ORIBI_BACKUP_CYCLES"), ("--seed", "ORIBI_TEST_SEED")];
     with_numbers(&mut test, &variables, arguments)
+}
+
+fn failover(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    let mut test = cargo(root);
+    let name = ["--test", "server", "failover::no_failover_under_full_load", "--", "--nocapture"];
+    test.args(["test", "--release", "-p", "oribi"]).args(name);
+    with_numbers(&mut test, &[("--seconds", "ORIBI_FAILOVER_SECONDS")], arguments)
 }
 
 /// Variables that change the seeds of tests. What `cargo test` runs without them is fixed.

@@ -21,10 +21,18 @@ use tempfile::TempDir;
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 pub(crate) const BUCKET: &str = "copied";
 pub(crate) const VBUCKETS: usize = 16;
-/// Seconds of a lease: little, and enough for a machine that is busy.
-const LEASE_S: u64 = 4;
+/// Little, and enough for a machine that is busy.
+const TIMES: ClusterTimes = ClusterTimes { lease_s: 4, failover_ms: 2000 };
+
+/// Settings of a cluster's nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClusterTimes {
+    pub(crate) lease_s: u64,
+    pub(crate) failover_ms: u64,
+}
 
 pub(crate) struct Cluster {
+    times: ClusterTimes,
     etcd: EtcdServer,
     /// What the nodes reach etcd through, if a test cuts it.
     pub(crate) etcd_link: Option<TcpProxy>,
@@ -38,13 +46,17 @@ impl Cluster {
     }
 
     pub(crate) fn start_with(names: &[&str]) -> Option<Cluster> {
+        Cluster::start_timed(names, TIMES)
+    }
+
+    pub(crate) fn start_timed(names: &[&str], times: ClusterTimes) -> Option<Cluster> {
         let etcd = EtcdServer::start_for_test()?;
         let directory = tempfile::tempdir().unwrap();
         let mut secret = std::fs::OpenOptions::new();
         let secret = secret.write(true).create_new(true).mode(0o600);
         let mut secret = secret.open(directory.path().join("secret")).unwrap();
         std::io::Write::write_all(&mut secret, &[b'x'; 40]).unwrap();
-        let mut cluster = Cluster { etcd, etcd_link: None, directory, nodes: Vec::new() };
+        let mut cluster = Cluster { times, etcd, etcd_link: None, directory, nodes: Vec::new() };
         names.iter().for_each(|name| cluster.add(name));
         Some(cluster)
     }
@@ -74,8 +86,8 @@ impl Cluster {
         };
         ServerOptions::new(ORIBI, self.data_dir(name))
             .setting("cluster-etcd", etcd)
-            .setting("cluster-lease-s", LEASE_S)
-            .setting("cluster-failover-ms", 500)
+            .setting("cluster-lease-s", self.times.lease_s)
+            .setting("cluster-failover-ms", self.times.failover_ms)
             .setting("cluster-secret-file", self.directory.path().join("secret").display())
             .setting("node-name", name)
             .setting("memory-quota-mib", 256)

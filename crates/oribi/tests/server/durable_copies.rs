@@ -113,7 +113,7 @@ async fn two_replicas_keep_what_was_acknowledged() {
 }
 
 /// A connection to a node, with the bucket selected.
-fn connection(cluster: &Cluster, at: usize) -> RawConnection {
+pub(crate) fn connection(cluster: &Cluster, at: usize) -> RawConnection {
     let mut connection = RawConnection::connect(cluster.nodes[at].port()).unwrap();
     connection.hello(&[Feature::SelectBucket, Feature::XError]).unwrap();
     connection.sasl_plain(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD).unwrap();
@@ -123,7 +123,7 @@ fn connection(cluster: &Cluster, at: usize) -> RawConnection {
 }
 
 /// A key whose active copy is on node `active` and that has a replica on node `replica`.
-fn key_of(cluster: &Cluster, active: usize, replica: usize) -> (String, Vbid) {
+pub(crate) fn key_of(cluster: &Cluster, active: usize, replica: usize) -> (String, Vbid) {
     let port = |at: usize| cluster.nodes[at].port();
     let chains = cluster.wait("the map has all copies", || cluster.chains(active));
     let keys = (0..1000).map(|number| format!("key-{number}"));
@@ -246,7 +246,8 @@ fn pending_writes_are_not_read_under_load() {
         let request = Request::set(&key, number.to_string()).vbucket(vbid).durable(level);
         writer.send(&request).unwrap();
         let during = reader.call(&Request::get(&key).vbucket(vbid)).unwrap();
-        assert_eq!(writer.receive().unwrap().status(), Status::Success);
+        let status = writer.receive().unwrap().status();
+        assert_eq!(status, Status::Success, "{}", cluster.outputs());
         let after = value(&mut reader, &key, vbid);
         assert_eq!(after, number.to_string(), "an acknowledged write is visible");
         if number > 0 {

@@ -25,6 +25,7 @@ mod documents;
 mod durability;
 mod durable_copies;
 mod event_memory;
+mod failover;
 mod fixture;
 mod flush_replays;
 mod lifecycle;
