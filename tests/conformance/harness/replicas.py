@@ -41,7 +41,9 @@ SETTLE_SECONDS_MAX = 150
 MEET_SECONDS_MAX = 200
 # What nodes may log at level WARN while another one is away.
 EXPECTED_WARNINGS = ("DEVELOPMENT MODE", "the lease is over", "replicas cannot follow a node",
-                     "a node with active copies is gone; other copies are promoted")
+                     "a node with active copies is gone; other copies are promoted",
+                     "nodes are not heard: copies here replace their active ones",
+                     "nodes grant nothing: their copies are left out")
 
 
 class Nodes:
