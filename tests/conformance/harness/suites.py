@@ -194,7 +194,7 @@ def stream_command(run):
 
 
 def consumer_environment(run, suite, client, changes):
-    """What python/change_streams.py has in its environment on three nodes to run a client beside it."""
+    """The environment in which python/change_streams.py runs a client beside it on three nodes."""
     make, hears = CONSUMERS[client]
     consumer = json.dumps([str(part) for part in run.builds.get(client, make)])
     directory = layout.DATA / f"{suite}-{client}-journals"

@@ -139,7 +139,7 @@ impl NodeLease {
         self.now_ns() < self.lease_ns.load(Ordering::Acquire)
     }
 
-    /// True before the deadline: what was read up to now may be sent.
+    /// True before the deadline: answers computed until now may be sent.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn may_answer(&self) -> bool {
         self.now_ns() < self.deadline_ns.load(Ordering::Acquire)

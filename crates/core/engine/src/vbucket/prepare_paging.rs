@@ -79,7 +79,8 @@ impl VBucket {
         self.wants_value.load(Ordering::Acquire)
     }
 
-    /// Reads values back that commits wait for, and commits. What is left asks again.
+    /// Reads values back that commits wait for, and commits. A vbucket with more to read wants a
+    /// value still.
     ///
     /// # Errors
     /// The store's, or that it has lost a prepare; the next call tries again.

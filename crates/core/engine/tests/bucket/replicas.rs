@@ -5,6 +5,7 @@ mod durable;
 mod epochs;
 mod evicted;
 mod full;
+mod node;
 mod roles;
 mod world;
 

@@ -2,9 +2,9 @@
 //!
 //! Owns: that decision, while the active copy still serves. From its end of service to the heir's
 //! beginning nothing serves the vbucket, so the heir has to have nearly everything before. Under
-//! load it is always a little behind: it is near when it has what the active copy had at the last
-//! look, or lacks only a little. An heir that is asked for long gets the role anyway, because the
-//! wait could have no end.
+//! load it always lags: it is near when it has the active copy's seqno of the last look, or lacks
+//! only a few seqnos. After the patience it gets the role anyway, because the wait could have no
+//! end.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) struct HeirWaits {
 impl HeirWaits {
     /// Begins a look at all vbuckets.
     pub(crate) fn begin(&mut self, now_ns: u64, patience_ns: u64) {
-        debug_assert!(now_ns >= self.now_ns && patience_ns > 0, "time goes on");
+        debug_assert!(now_ns >= self.now_ns && patience_ns > 0, "the clock never goes back");
         let before_ns = std::mem::replace(&mut self.now_ns, now_ns);
         self.patience_ns = patience_ns;
         // A wait that the last look did not ask for has ended.

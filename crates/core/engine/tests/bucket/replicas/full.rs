@@ -10,7 +10,7 @@ use oribi_engine::{
 };
 use oribi_types::CopiesEpoch;
 
-use super::durable::{EPOCH, MAJORITY, Node, trio};
+use super::node::{EPOCH, MAJORITY, Node, trio};
 use super::world::Link;
 use crate::eviction::RecordingSink;
 use crate::operations_by_vbid::OperationsByVbid as _;
@@ -215,7 +215,7 @@ fn values_below_open_prepares_leave_memory() {
         assert_eq!((evicted.items, evicted.items_evicted), (2, 1));
         assert_eq!(read(&active, 1), value(1));
         assert!(active.bucket.evict(VB, key("k1")), "once more");
-        assert!(!active.bucket.evict(VB, key("k1")), "there is nothing left");
+        assert!(!active.bucket.evict(VB, key("k1")), "its value has left memory");
         feed(&active, &second);
         second.acknowledge(&active, EPOCH);
         assert_eq!(read(&active, 1), value(3));
