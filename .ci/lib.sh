@@ -21,8 +21,8 @@ need_command() {
     fi
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
         printf 'installing %s for %s\n' "$package" "$command"
-        DEBIAN_FRONTEND=noninteractive flock . apt-get update -qq >/dev/null
-        DEBIAN_FRONTEND=noninteractive flock . apt-get install -y -qq --no-install-recommends "$package" >/dev/null
+        DEBIAN_FRONTEND=noninteractive flock --close . apt-get update -qq >/dev/null
+        DEBIAN_FRONTEND=noninteractive flock --close . apt-get install -y -qq --no-install-recommends "$package" >/dev/null
     fi
     if ! command -v "$command" >/dev/null 2>&1; then
         printf 'the command %s is missing: install the Debian package %s\n' "$command" "$package" >&2

@@ -5,7 +5,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .kudu_server import die_with_parent
+from .kudu_server import DIES_WITH_PARENT
 from .server import free_port
 from .wire import Connection
 
@@ -20,13 +20,12 @@ class Etcd:
         client, peer = free_port(), free_port()
         self.url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
         self.process = subprocess.Popen(
-            ["etcd", "--name", "only", "--unsafe-no-fsync", "--log-level", "error",
+            [*DIES_WITH_PARENT, "etcd", "--name", "only", "--unsafe-no-fsync", "--log-level", "error",
              "--data-dir", str(Path(self.directory.name) / "data"),
              "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
              "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
              "--initial-cluster", f"only={peer_url}"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            preexec_fn=die_with_parent)
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.client = client
 
     def __enter__(self):

@@ -4,10 +4,8 @@ Flags are the servers' own defaults but for the clock, which need not be synchro
 the web pages, which only cost ports. Kudu is where ORIBI_KUDU_HOME says, else tests/kudu/fetch obtains it.
 """
 
-import ctypes
 import json
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -23,7 +21,8 @@ START_SECONDS_MAX = 60
 QUIET_SHARE, QUIET_SECONDS, QUIET_SECONDS_MAX = 0.05, 0.5, 120
 # Memory of the empty MemRowSets of some tens of tablets.
 FLUSHED_MIB_MAX = 1
-PR_SET_PDEATHSIG = 1
+# A measurement that is killed must not leave its servers behind.
+DIES_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]
 
 
 def home():
@@ -35,11 +34,6 @@ def home():
     if fetched.returncode != 0:
         raise SystemExit("Kudu cannot be obtained")
     return Path(fetched.stdout.strip().splitlines()[-1])
-
-
-def die_with_parent():
-    """A measurement that is killed must not leave its servers behind."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class KuduCluster:
@@ -77,11 +71,11 @@ class KuduCluster:
     def start(self, program, port, *flags):
         directory = Path(self.directory.name) / f"{program}-{port}"
         directory.mkdir()
-        command = [self.home / "bin" / program, f"--fs_wal_dir={directory / 'data'}",
+        command = [*DIES_WITH_PARENT, self.home / "bin" / program, f"--fs_wal_dir={directory / 'data'}",
                    f"--rpc_bind_addresses=127.0.0.1:{port}", *self.flags, *flags]
         with open(directory / "log", "wb") as log:
             process = subprocess.Popen(command, env=self.environment(), stdin=subprocess.DEVNULL, stdout=log,
-                                       stderr=log, preexec_fn=die_with_parent)
+                                       stderr=log)
         self.processes.append(process)
 
     def wait_healthy(self, tablet_servers):

@@ -15,7 +15,14 @@ import subprocess
 from . import layout
 
 # One process at a time, here and in .ci: the lock is on the project's root.
-APT_GET = ["flock", layout.REPOSITORY, "apt-get"]
+# A daemon that a package starts does not keep the lock.
+APT_GET = ["flock", "--close", layout.REPOSITORY, "apt-get"]
+
+# A download that stalls is tried again after a minute; Maven would wait half an hour.
+MAVEN = ["mvn", "--quiet", "--batch-mode", "-Dmaven.wagon.rto=60000", "-Daether.connector.requestTimeout=60000"]
+
+# For a command that downloads or compiles; it turns a hang into a failure.
+BUILD_SECONDS_MAX = 1800
 
 
 class ToolchainError(Exception):
@@ -70,7 +77,7 @@ def maven(suite, pom, directory, goals, sources=()):
     require(javac="openjdk-17-jdk-headless", mvn="maven")
 
     def install():
-        command = ["mvn", "--quiet", "--batch-mode", "--file", pom, f"-Dconformance.directory={directory}", *goals]
+        command = [*MAVEN, "--file", pom, f"-Dconformance.directory={directory}", *goals]
         # What an earlier run downloaded is enough, so the network is only asked when it is not.
         try:
             execute(suite, [*command, "--offline"])
@@ -206,6 +213,10 @@ def execute(suite, command, directory=None):
     with open(path, "ab") as log:
         log.write(f"--- {' '.join(command)}\n".encode())
         log.flush()
-        code = subprocess.call(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            code = subprocess.call(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                   timeout=BUILD_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            raise ToolchainError(f"`{' '.join(command)}` did not end within {BUILD_SECONDS_MAX} s, see {path}") from None
     if code != 0:
         raise ToolchainError(f"`{' '.join(command)}` ended with exit code {code}, see {path}")

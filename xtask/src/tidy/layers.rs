@@ -41,7 +41,7 @@ const LAYERS: [Layer; 25] = [
     Layer {
         name: "oribi-engine",
         links: &["oribi-types", "oribi-supervisor", "oribi-subdoc", "oribi-storage"],
-        tests_use: &[],
+        tests_use: &["oribi-testkit"],
     },
     Layer { name: "oribi-kudu-derive", links: &[], tests_use: &[] },
     Layer { name: "oribi-kudu", links: &["oribi-kudu-derive"], tests_use: &["oribi-testkit"] },

@@ -15,6 +15,7 @@ use oribi_engine::{
     StoreRequest,
 };
 use oribi_storage::MemoryStore;
+use oribi_testkit::StopOnDrop;
 use oribi_types::{Cas, DocKey, Seqno, Vbid};
 
 use crate::operations_by_vbid::OperationsByVbid;
@@ -157,7 +158,11 @@ impl World {
         let mut seen = LookupResult::default();
         let mut kept: Vec<ItemRef> = Vec::new();
         let (mut counted, mut shared) = (0, 0);
-        while self.writing.load(Ordering::Acquire) > 0 || counted == 0 || shared == 0 {
+        let is_enough = |counted, shared| {
+            let has_read = counted > 0 && shared > 0;
+            has_read && self.writing.load(Ordering::Acquire) == 0
+        };
+        while !is_enough(counted, shared) && !self.done.load(Ordering::Acquire) {
             let index = random.key();
             if let Some(item) = self.get(index) {
                 counted += 1;
@@ -246,6 +251,7 @@ fn readers_see_whole_values_and_never_go_back() {
     };
     let acknowledged = std::thread::scope(|scope| {
         let world = &world;
+        let stopped = StopOnDrop(&world.done);
         let writers: Vec<_> =
             (0..WRITERS).map(|writer| scope.spawn(move || world.write(writer))).collect();
         let readers: Vec<_> =
@@ -257,7 +263,7 @@ fn readers_see_whole_values_and_never_go_back() {
             let (counted, shared) = reader.join().expect("a reader");
             assert!(counted > 0 && shared > 0);
         }
-        world.done.store(true, Ordering::Release);
+        drop(stopped);
         flusher.join().expect("the flusher");
         written
     });

@@ -1,6 +1,8 @@
 //! Answers to the waiters of a fetch, by hand and with threads that sleep.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use oribi_testkit::PATIENCE;
 
 use super::*;
 
@@ -163,11 +165,23 @@ fn waiters_beyond_the_bound_get_busy() {
     assert_eq!(fixture.state(), (0, 0, 0));
 }
 
+/// Ends the threads that fetch, also when a check fails: the scope waits for them.
+struct StopFetchers<'f>(&'f FetchQueue, &'f AtomicBool);
+
+impl Drop for StopFetchers<'_> {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::Release);
+        let asleep = std::mem::take(&mut self.0.state.lock().asleep);
+        asleep.iter().for_each(Thread::unpark);
+    }
+}
+
 /// A fetcher that is about to sleep when a key comes does not sleep.
 #[test]
 fn no_key_waits_for_a_fetcher_that_sleeps() {
     let (fixture, stop) = (Fixture::new(2), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _stopped = StopFetchers(&fixture.queue, &stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Acquire) {
@@ -181,18 +195,12 @@ fn no_key_waits_for_a_fetcher_that_sleeps() {
         }
         for token in 0..20_000 {
             fixture.ask((token % 100) as u16, token);
-            let deadline = Instant::now() + Duration::from_secs(60);
-            while token % 8 == 0 && fixture.state().2 > 0 {
+            let deadline = Instant::now() + PATIENCE;
+            while (token % 8 == 0 || token == 19_999) && fixture.state().2 > 0 {
                 assert!(Instant::now() < deadline, "nobody wakes");
                 std::hint::spin_loop();
             }
         }
-        while fixture.state().2 > 0 {
-            std::thread::yield_now();
-        }
-        stop.store(true, Ordering::Release);
-        let asleep = std::mem::take(&mut fixture.queue.state.lock().asleep);
-        asleep.iter().for_each(Thread::unpark);
     });
     assert_eq!(fixture.told().len(), 20_000);
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 
 use oribi_engine::EvictionPolicy;
 use oribi_storage::MemoryMedium;
+use oribi_testkit::StopOnDrop;
 use oribi_types::Timestamp;
 
 use super::{BEGIN_S, Client, KEYS, Memory, Random, open};
@@ -18,22 +19,10 @@ fn clients_and_background_work_at_the_same_time() {
     }
 }
 
-/// Ends the steps when a client's assertion fails, so that the test fails instead of hanging.
-struct StopOnPanic<'a>(&'a AtomicBool);
-
-impl Drop for StopOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.store(true, Ordering::Release);
-        }
-    }
-}
-
 fn run_threads(policy: EvictionPolicy) {
     let disk = Arc::new(MemoryMedium::default());
     let bucket = open(policy, &disk);
     let stop = AtomicBool::new(false);
-    let finished = AtomicU64::new(0);
     let clock = || Timestamp::from_unix_s(BEGIN_S);
     let until_stopped = |step: &dyn Fn()| {
         while !stop.load(Ordering::Acquire) {
@@ -42,6 +31,7 @@ fn run_threads(policy: EvictionPolicy) {
         }
     };
     let clients: Vec<Client> = std::thread::scope(|scope| {
+        let stopped = StopOnDrop(&stop);
         let flusher = scope.spawn(|| {
             until_stopped(&|| {
                 bucket.flush_step().expect("the store works");
@@ -61,9 +51,8 @@ fn run_threads(policy: EvictionPolicy) {
         });
         let threads: Vec<_> = (0..3)
             .map(|number| {
-                let (bucket, finished, stop) = (Arc::clone(&bucket), &finished, &stop);
+                let bucket = Arc::clone(&bucket);
                 scope.spawn(move || {
-                    let _ends = StopOnPanic(stop);
                     let mut client = Client {
                         memory: Memory::Tiny,
                         bucket,
@@ -78,9 +67,6 @@ fn run_threads(policy: EvictionPolicy) {
                         client.operate();
                     }
                     client.check();
-                    if finished.fetch_add(1, Ordering::AcqRel) == 2 {
-                        stop.store(true, Ordering::Release);
-                    }
                     client
                 })
             })
@@ -88,6 +74,7 @@ fn run_threads(policy: EvictionPolicy) {
         let join =
             |thread: ScopedJoinHandle<'_, Client>| thread.join().expect("no assertion fails");
         let clients = threads.into_iter().map(join).collect();
+        drop(stopped);
         // A thread sanitizer does not see that the scope waits.
         for background in [flusher, pager].into_iter().chain(fetchers) {
             background.join().expect("no assertion fails");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use oribi_testkit::StopOnDrop;
 use oribi_types::{CollectionId, Vbid};
 
 use super::super::planted::Bug;
@@ -194,6 +195,7 @@ fn a_packed_index_lists_each_key_once() {
         with_memory(&mut store, SHARED_BYTES_MAX);
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let stopped = StopOnDrop(&is_over);
             scope.spawn(|| {
                 for seqno in (6_001..).take_while(|_| !is_over.load(Relaxed)) {
                     commit(&store, VB, &[of(seqno, seqno * 7919 % 6_000)]);
@@ -201,7 +203,7 @@ fn a_packed_index_lists_each_key_once() {
                 }
             });
             let shown = keys_of(&store);
-            is_over.store(true, Relaxed);
+            drop(stopped);
             let expected: Vec<Vec<u8>> = (0..6_000).map(key).collect();
             assert!(shown.expect("it scans") == expected, "{prefix_bits} bits, {round}");
         });

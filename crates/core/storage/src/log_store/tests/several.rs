@@ -178,9 +178,9 @@ fn commits_to_different_logs_run_concurrently() {
     let scratch = tempfile::tempdir().expect("a temporary directory can be made");
     let options = LogOptions { logs: LOGS, ..LogOptions::default() };
     let store = LogStore::open(&scratch.path().join("store"), options).expect("a new store");
-    let held = store.shards[1].log.writer.lock();
     let barrier = Barrier::new(4);
     std::thread::scope(|scope| {
+        let held = store.shards[1].log.writer.lock();
         let of_held = scope.spawn(|| {
             barrier.wait();
             commit(&store, Vbid(1), &[kept(1, 1)]);

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use oribi_testkit::StopOnDrop;
 use oribi_types::Vbid;
 
 use super::super::{LogOptions, LogStore, snapshot_log};
@@ -75,6 +76,7 @@ fn a_copy_under_load_knows_all_that_is_in_it() {
     let store = open(&from, 3);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stopped = StopOnDrop(&is_over);
         scope.spawn(|| {
             for seqno in 1.. {
                 let manifest = format!("{seqno}");
@@ -95,7 +97,6 @@ fn a_copy_under_load_knows_all_that_is_in_it() {
             let highest = states.iter().map(|(_, state)| state.high_seqno.0).max().unwrap_or(0);
             assert!(highest <= known, "the copy has {highest} and knows of {known}");
         }
-        is_over.store(true, Ordering::Relaxed);
     });
 }
 
@@ -150,9 +151,8 @@ fn a_copy_under_load_is_one_moment_of_all_logs() {
     let store = store.expect("the store opens");
     let (durable, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _stopped = StopOnDrop(&is_over);
         scope.spawn(|| write_numbered(&store, &durable, &is_over));
-        // The writer ends also when an assertion fails.
-        let _end = EndGuard(&is_over);
         for round in 0..20 {
             let to = scratch.path().join(format!("copy-{round}"));
             let least = durable.load(Ordering::Acquire);
@@ -164,13 +164,4 @@ fn a_copy_under_load_is_one_moment_of_all_logs() {
             fs::remove_dir_all(&to).expect("removed");
         }
     });
-}
-
-/// Sets the flag when it is dropped.
-struct EndGuard<'f>(&'f AtomicBool);
-
-impl Drop for EndGuard<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
