@@ -219,6 +219,7 @@ mod tests {
             members: copies.to_vec(),
             joining: Vec::new(),
             configured: 2,
+            joining_configured: None,
             handover: None,
         };
         let place = VbucketPlace { uuid: "u".to_owned(), vbid: Vbid(0) };

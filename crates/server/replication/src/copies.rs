@@ -3,7 +3,9 @@
 //! Invariant: any write quorum of a record meets any set of promises that decides its successor.
 //! While a record is joint, a write quorum is one of each set, and the members alone promise:
 //! copies that join have no vote. The old members are left once a write quorum of the joining set
-//! stores the record, and so everything before it.
+//! stores the record, and so everything before it. The number of configured copies changes in the
+//! same way, with the same members or others: each set is counted by its own number. Were a larger
+//! number in force at once, fewer promises would decide than writes of before need.
 
 use oribi_types::Seqno;
 pub use oribi_types::{CopiesEpoch, CopyId};
@@ -18,6 +20,8 @@ pub struct CopiesRecord {
     pub joining: Vec<CopyId>,
     /// Copies that the bucket asks for, the active among them.
     pub configured: usize,
+    /// The number by which the joining set is counted, where another one replaces `configured`.
+    pub joining_configured: Option<usize>,
     /// The last seqno of the epoch before, when its active handed over. A copy that holds exactly
     /// this prefix may begin without promises.
     pub handover: Option<Seqno>,
@@ -26,19 +30,23 @@ pub struct CopiesRecord {
 impl CopiesRecord {
     /// Copies that a durable write waits for.
     pub fn majority(&self) -> usize {
-        self.configured / 2 + 1
+        majority(self.configured)
+    }
+
+    /// Those of the joining set.
+    pub fn joining_majority(&self) -> usize {
+        majority(self.joining_configured.unwrap_or(self.configured))
     }
 
     pub fn is_joint(&self) -> bool {
         !self.joining.is_empty()
     }
 
-    fn sets(&self) -> impl Iterator<Item = &[CopyId]> {
-        [&self.members[..], &self.joining[..]].into_iter().filter(|set| !set.is_empty())
-    }
-
-    fn write_quorum(&self, set: &[CopyId]) -> usize {
-        self.majority().min(set.len())
+    /// The sets of members with their majorities.
+    fn sets(&self) -> impl Iterator<Item = (&[CopyId], usize)> {
+        let sets =
+            [(&self.members[..], self.majority()), (&self.joining[..], self.joining_majority())];
+        sets.into_iter().filter(|(set, _)| !set.is_empty())
     }
 
     /// All members, each once.
@@ -51,24 +59,24 @@ impl CopiesRecord {
 
     /// False when fewer copies exist than a durable write asks for.
     pub fn is_durability_possible(&self) -> bool {
-        self.sets().all(|set| set.len() >= self.majority())
+        self.sets().all(|(set, majority)| set.len() >= majority)
     }
 
     /// True when the copies for which `holds` is true are a write quorum of each set.
     pub fn is_write_quorum(&self, holds: impl Fn(CopyId) -> bool) -> bool {
-        self.sets().all(|set| {
-            set.iter().filter(|member| holds(**member)).count() >= self.write_quorum(set)
+        self.sets().all(|(set, majority)| {
+            set.iter().filter(|member| holds(**member)).count() >= majority.min(set.len())
         })
     }
 
     /// For each set the copies besides the active one, and how many of them have to grant that it
     /// serves (R7).
     pub fn granters(&self) -> impl Iterator<Item = (Vec<CopyId>, usize)> {
-        self.sets().map(|set| {
+        self.sets().map(|(set, majority)| {
             let others: Vec<CopyId> =
                 set.iter().copied().filter(|copy| *copy != self.active).collect();
             assert!(others.len() < set.len(), "the active copy is in each set");
-            (others, self.write_quorum(set) - 1)
+            (others, majority.min(set.len()) - 1)
         })
     }
 
@@ -81,7 +89,7 @@ impl CopiesRecord {
     /// promises decide, and copies that join have no vote. The members that stay decide by
     /// themselves, too: the others may lack plain writes.
     pub fn voters(&self) -> CopiesRecord {
-        CopiesRecord { joining: self.staying(), ..self.clone() }
+        CopiesRecord { joining: self.staying(), joining_configured: None, ..self.clone() }
     }
 
     /// True when the promises decide who is next: `promise` says whether a member that promised is
@@ -92,12 +100,12 @@ impl CopiesRecord {
         promise: impl Fn(CopyId) -> Option<bool>,
         is_lost: impl Fn(CopyId) -> bool,
     ) -> bool {
-        self.sets().all(|set| {
+        self.sets().all(|(set, majority)| {
             let intact = set.iter().filter(|member| promise(**member) == Some(true)).count();
             let answers = set.iter().filter(|member| promise(**member).is_some()).count();
             let lost = set.iter().filter(|member| is_lost(**member)).count();
             debug_assert!(answers + lost <= set.len(), "a lost copy promises nothing");
-            let quorum = self.write_quorum(set);
+            let quorum = majority.min(set.len());
             let spared = set.len() - quorum;
             let is_survived = lost < quorum && lost <= spared;
             intact > spared || (answers + lost == set.len() && is_survived)
@@ -108,7 +116,7 @@ impl CopiesRecord {
     /// this epoch, and so everything before it.
     pub fn can_settle(&self, stores: impl Fn(CopyId) -> bool) -> bool {
         let stored = self.joining.iter().filter(|member| stores(**member)).count();
-        self.is_joint() && stored >= self.write_quorum(&self.joining)
+        self.is_joint() && stored >= self.joining_majority().min(self.joining.len())
     }
 
     /// The record once `winner` is promoted. Of two voters the winner stays alone, because it alone
@@ -116,7 +124,7 @@ impl CopiesRecord {
     /// not return.
     pub fn promoted(&self, winner: CopyId) -> CopiesRecord {
         assert!(self.members.contains(&winner), "a member is promoted");
-        if self.voters().sets().any(|set| set.len() <= 2) {
+        if self.voters().sets().any(|(set, _)| set.len() <= 2) {
             return self.next(winner, vec![winner], Vec::new());
         }
         let mut joining = self.staying();
@@ -134,10 +142,18 @@ impl CopiesRecord {
         self.next(self.active, self.members.clone(), joining)
     }
 
-    /// The record that leaves the old members.
+    /// The record that takes in `joining`, which has the active, for another number of copies.
+    pub fn resized(&self, joining: Vec<CopyId>, configured: usize) -> CopiesRecord {
+        assert!(configured > 0, "the active is a copy");
+        let joining_configured = (configured != self.configured).then_some(configured);
+        CopiesRecord { joining_configured, ..self.joint(joining) }
+    }
+
+    /// The record that leaves the old members, and the old number of copies.
     pub fn settled(&self) -> CopiesRecord {
         assert!(self.is_joint(), "only a change of members is settled");
-        self.next(self.active, self.joining.clone(), Vec::new())
+        let configured = self.joining_configured.unwrap_or(self.configured);
+        CopiesRecord { configured, ..self.next(self.active, self.joining.clone(), Vec::new()) }
     }
 
     /// The record that gives the joining set up again.
@@ -160,14 +176,20 @@ impl CopiesRecord {
     /// The record in which another member is active; the old one appended its last seqno.
     pub fn handed_over(&self, active: CopyId, last: Seqno) -> CopiesRecord {
         let record = self.next(active, self.members.clone(), self.joining.clone());
-        CopiesRecord { handover: Some(last), ..record }
+        CopiesRecord { handover: Some(last), joining_configured: self.joining_configured, ..record }
     }
 
     fn next(&self, active: CopyId, members: Vec<CopyId>, joining: Vec<CopyId>) -> CopiesRecord {
         debug_assert!(self.epoch < self.epoch.next(), "every record has a later epoch");
         let (epoch, configured) = (self.epoch.next(), self.configured);
-        CopiesRecord { epoch, active, members, joining, configured, handover: None }
+        let (joining_configured, handover) = (None, None);
+        CopiesRecord { epoch, active, members, joining, configured, joining_configured, handover }
     }
+}
+
+/// More than half of the copies.
+fn majority(configured: usize) -> usize {
+    configured / 2 + 1
 }
 
 #[cfg(test)]
@@ -181,7 +203,37 @@ mod tests {
     fn record(members: &[u16], joining: &[u16], configured: usize) -> CopiesRecord {
         let (members, joining) = (copies(members), copies(joining));
         let (epoch, active) = (CopiesEpoch(5), members[0]);
-        CopiesRecord { epoch, active, members, joining, configured, handover: None }
+        let (joining_configured, handover) = (None, None);
+        CopiesRecord { epoch, active, members, joining, configured, joining_configured, handover }
+    }
+
+    #[test]
+    fn another_number_of_copies_counts_once_it_settles() {
+        let before = record(&[1, 2, 3], &[], 3);
+        let larger = before.resized(before.members.clone(), 4);
+        let holds = |of: &[u16]| {
+            let holding = copies(of);
+            move |copy: CopyId| holding.contains(&copy)
+        };
+        assert!(before.is_write_quorum(holds(&[1, 2])) && !larger.is_write_quorum(holds(&[1, 2])));
+        // A write that 1 and 2 have acknowledged before: 3 alone does not decide.
+        let promise = |of: &[u16]| {
+            let promised = copies(of);
+            move |copy: CopyId| promised.contains(&copy).then_some(true)
+        };
+        assert!(!larger.voters().promises_decide(promise(&[3]), |_| false));
+        assert!(larger.voters().promises_decide(promise(&[2, 3]), |_| false));
+        assert!(!larger.can_settle(holds(&[1, 2])) && larger.can_settle(holds(&[1, 2, 3])));
+        let settled = larger.settled();
+        assert_eq!((settled.configured, settled.joining_configured), (4, None));
+        assert!(settled.voters().promises_decide(promise(&[3]), |_| false));
+        // What ends the change keeps the old number; a hand-over continues it.
+        let three = CopyId { node: 3, copy: 1 };
+        for ended in [larger.abandoned(), larger.renewed(), larger.promoted(three)] {
+            assert_eq!((ended.configured, ended.joining_configured), (3, None));
+        }
+        assert_eq!(larger.handed_over(three, Seqno(1)).joining_configured, Some(4));
+        assert_eq!(before.resized(before.members.clone(), 3).joining_configured, None);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! # Rules
 //!
 //! M are the members of the record of an epoch, w is the majority of the configured copies or |M|.
+//! Another number of configured copies comes by a joint record, in which it counts the joining set.
 //! - **R1** Only the active of epoch e appends in e, after it read the record of e and began an
 //!   entry of its history: a new history, or the one that it continues as the active of e - 1.
 //! - **R2** A copy accepts a stream of e only if its promise is at most e, and it promises e first,
@@ -39,8 +40,8 @@
 //!
 //! # Mutants
 //!
-//! - `mutants.toml` has the mutants 1 to 12, 14, 15, 17 and 21 of the list of promotion's mutants;
-//!   300 seeds find each.
+//! - `mutants.toml` has the mutants 1 to 12, 14, 15, 17 and 21 of the list of promotion's mutants,
+//!   and three of another number of copies; 300 seeds find each.
 //! - The simulation of clusters (`oribi-server`) finds 16, 18 and 19: a backfill without deletions,
 //!   a promotion that drops members although three exist, and prepares that are not stored. 300 of
 //!   its seeds find neither 13, a lease counted from its receipt, nor 20, outcomes ahead of their

@@ -19,21 +19,25 @@ pub struct WriteQuorum {
     pub joining: Vec<CopyId>,
     /// Copies that a durable write waits for, the active among them, if there are so many.
     pub majority: usize,
+    /// Those of `joining`, which may be members of another number of configured copies.
+    pub joining_majority: usize,
 }
 
 impl WriteQuorum {
-    fn sets(&self) -> impl Iterator<Item = &[CopyId]> {
-        [&self.members[..], &self.joining[..]].into_iter().filter(|set| !set.is_empty())
+    /// The sets with their majorities.
+    fn sets(&self) -> impl Iterator<Item = (&[CopyId], usize)> {
+        let sets = [(&self.members[..], self.majority), (&self.joining[..], self.joining_majority)];
+        sets.into_iter().filter(|(set, _)| !set.is_empty())
     }
 
     fn is_possible(&self) -> bool {
-        self.sets().all(|set| set.len() >= self.majority)
+        self.sets().all(|(set, majority)| set.len() >= majority)
     }
 
     fn is_met(&self, holds: impl Fn(CopyId) -> bool) -> bool {
-        self.sets().all(|set| {
+        self.sets().all(|(set, majority)| {
             let holding = set.iter().filter(|member| holds(**member)).count();
-            holding >= self.majority.min(set.len())
+            holding >= majority.min(set.len())
         })
     }
 }
@@ -50,7 +54,8 @@ impl CopyAcknowledgements {
     /// Begins an epoch. What members acknowledged in it before counts.
     pub(super) fn begin(&mut self, quorum: WriteQuorum) {
         assert!(quorum.members.contains(&quorum.active), "the active copy is a member");
-        assert!(quorum.majority > 0, "the active copy counts");
+        let least = quorum.majority.min(quorum.joining_majority);
+        assert!(least > 0, "the active copy counts");
         self.acknowledged.retain(|member, (epoch, _)| {
             let is_member = quorum.members.contains(member) || quorum.joining.contains(member);
             is_member && *epoch >= quorum.epoch
@@ -112,6 +117,7 @@ mod tests {
             members: set(nodes),
             joining: set(joining),
             majority,
+            joining_majority: majority,
         }
     }
 
@@ -143,6 +149,18 @@ mod tests {
         assert!(!monitor.commits(Seqno(5), DurabilityLevel::Majority, NONE));
         monitor.acknowledged(copy(3), CopiesEpoch(1), Seqno(5));
         assert!(monitor.commits(Seqno(5), DurabilityLevel::Majority, NONE));
+    }
+
+    #[test]
+    fn each_set_has_its_majority() {
+        let level = DurabilityLevel::Majority;
+        let mut monitor = CopyAcknowledgements::default();
+        let quorum = of(1, &[1, 2, 3], &[1, 2, 3], 2);
+        monitor.begin(WriteQuorum { joining_majority: 3, ..quorum });
+        monitor.acknowledged(copy(2), CopiesEpoch(1), Seqno(5));
+        assert!(monitor.is_possible() && !monitor.commits(Seqno(5), level, NONE));
+        monitor.acknowledged(copy(3), CopiesEpoch(1), Seqno(5));
+        assert!(monitor.commits(Seqno(5), level, NONE));
     }
 
     #[test]

@@ -198,6 +198,7 @@ mod tests {
             members,
             joining: Vec::new(),
             configured: 2,
+            joining_configured: None,
             handover: None,
         }
     }

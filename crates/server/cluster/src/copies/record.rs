@@ -41,6 +41,9 @@ struct CopiesText {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     joining: Vec<(u16, u64)>,
     configured: usize,
+    /// The number of the joining set, where it replaces `configured`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    joining_configured: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     handover: Option<u64>,
 }
@@ -55,6 +58,7 @@ pub(crate) fn encode(record: &CopiesRecord) -> Vec<u8> {
         members: text(&record.members),
         joining: text(&record.joining),
         configured: record.configured,
+        joining_configured: record.joining_configured,
         handover: record.handover.map(|seqno| seqno.0),
     };
     serde_json::to_vec(&record).expect("a plain struct")
@@ -73,6 +77,7 @@ pub(crate) fn decode(text: &[u8]) -> Result<CopiesRecord, String> {
         members: set(text.members),
         joining: set(text.joining),
         configured: text.configured,
+        joining_configured: text.joining_configured,
         handover: text.handover.map(Seqno),
     };
     check(&record)?;
@@ -93,8 +98,13 @@ fn check(record: &CopiesRecord) -> Result<(), String> {
     if record.epoch > EPOCH_MAX {
         return Err(format!("epoch {} has no successors", record.epoch.0));
     }
-    if !(1..=COPIES_MAX).contains(&record.configured) {
-        return Err(format!("{} copies are configured", record.configured));
+    for configured in [Some(record.configured), record.joining_configured].into_iter().flatten() {
+        if !(1..=COPIES_MAX).contains(&configured) {
+            return Err(format!("{configured} copies are configured"));
+        }
+    }
+    if record.joining_configured.is_some() && !record.is_joint() {
+        return Err("no set joins with another number of copies".to_owned());
     }
     for set in [&record.members, &record.joining] {
         let nodes: BTreeSet<u16> = set.iter().map(|copy| copy.node).collect();
@@ -252,6 +262,7 @@ mod tests {
             joining: copies(&[(1, 1), (3, 9)]),
             members,
             configured: 2,
+            joining_configured: None,
             handover: Some(Seqno(77)),
         }
     }
@@ -261,6 +272,8 @@ mod tests {
         let text = r#"{"version":1,"epoch":9,"active":[1,1],"members":[[1,1],[2,7]],"joining":[[1,1],[3,9]],"configured":2,"handover":77}"#;
         assert_eq!(String::from_utf8(encode(&record())).unwrap(), text);
         assert_eq!(decode(text.as_bytes()).unwrap(), record());
+        let resized = CopiesRecord { joining_configured: Some(3), ..record() };
+        assert_eq!(decode(&encode(&resized)).unwrap(), resized);
     }
 
     #[test]
@@ -274,6 +287,8 @@ mod tests {
             (text(|r| r.epoch = CopiesEpoch(0)), "epoch 0"),
             (text(|r| r.epoch = CopiesEpoch(u64::MAX)), "no successors"),
             (text(|r| r.configured = 5), "5 copies"),
+            (text(|r| r.joining_configured = Some(0)), "0 copies"),
+            (text(|r| (r.joining, r.joining_configured) = (Vec::new(), Some(3))), "no set joins"),
             (text(|r| r.active.copy = 2), "no member"),
             (text(|r| r.joining = copies(&[(3, 9)])), "does not join"),
             (text(|r| r.members.push(CopyId { node: 2, copy: 8 })), "on 2 nodes"),

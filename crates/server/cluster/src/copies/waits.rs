@@ -211,6 +211,7 @@ mod tests {
             members: vec![active],
             joining: Vec::new(),
             configured: 1,
+            joining_configured: None,
             handover: None,
         };
         let entry = CopiesEntry {
@@ -251,6 +252,7 @@ mod tests {
             members: vec![copy(1), copy(2)],
             joining: Vec::new(),
             configured: 2,
+            joining_configured: None,
             handover: None,
         };
         let mut waits = LeaderWaits::default();

@@ -267,6 +267,7 @@ fn alone(base: &CopiesRecord, winner: CopyId) -> CopiesRecord {
         members: vec![winner],
         joining: Vec::new(),
         configured: base.configured,
+        joining_configured: None,
         handover: None,
     }
 }

@@ -139,6 +139,7 @@ fn first_records(
             members,
             joining: Vec::new(),
             configured: copies,
+            joining_configured: None,
             handover: None,
         };
         let key = keys.copies(name, &outline.uuid, Vbid(vbid));

@@ -355,6 +355,7 @@ mod tests {
             members: vec![copy(0), copy(1)],
             joining: vec![copy(0)],
             configured: 2,
+            joining_configured: None,
             handover: None,
         };
         let entry = CopiesEntry { key: String::new(), bucket: "b".to_owned(), revision: 1, record };

@@ -244,6 +244,7 @@ impl VbucketCopies for BucketCopies {
             members: record.members.clone(),
             joining: record.joining.clone(),
             majority: record.majority(),
+            joining_majority: record.joining_majority(),
         });
         // The hand-over was withdrawn: durable writes that are open keep their clients.
         let returns = vbucket.is_handing_over();

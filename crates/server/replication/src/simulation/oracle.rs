@@ -116,7 +116,11 @@ impl Oracle {
                 || data.last_write(key) == write
                 || oracle.rank(key, write).is_some_and(|rank| oracle.held(data, key) >= Some(rank))
         };
-        let survived = record.majority().min(record.members.len());
+        let members = record.majority().min(record.members.len());
+        let survived = match record.is_joint() {
+            true => members.min(record.joining_majority()).min(record.joining.len()),
+            false => members,
+        };
         for key in 0..self.committed.len() as u8 {
             let mut writes = self.committed[usize::from(key)].clone();
             writes.extend(before.prepare_of(key).map(|(_, it)| it.write));
@@ -150,12 +154,14 @@ impl Oracle {
 
     /// A prepare may be committed: counted without the code under test.
     pub(super) fn may_commit(&self, record: &CopiesRecord, prepared: Seqno) {
-        for set in [&record.members, &record.joining] {
+        let joining_configured = record.joining_configured.unwrap_or(record.configured);
+        let sets = [(&record.members, record.configured), (&record.joining, joining_configured)];
+        for (set, configured) in sets {
             let holds = |member: &&CopyId| {
                 let acknowledged = self.acknowledged.get(&(**member, record.epoch));
                 **member == record.active || acknowledged.is_some_and(|seqno| *seqno >= prepared)
             };
-            let wanted = (record.configured / 2 + 1).min(set.len());
+            let wanted = (configured / 2 + 1).min(set.len());
             let held = set.iter().filter(holds).count();
             assert!(held >= wanted, "{prepared:?} is committed by {held} of {wanted} copies");
         }

@@ -163,6 +163,7 @@ pub(super) struct WorldCounts {
     durable: u64,
     promotions: u64,
     joint: u64,
+    resized: u64,
     handovers: u64,
     rewinds: u64,
     crashes: u64,
@@ -175,6 +176,7 @@ impl WorldCounts {
         self.durable += other.durable;
         self.promotions += other.promotions;
         self.joint += other.joint;
+        self.resized += other.resized;
         self.handovers += other.handovers;
         self.rewinds += other.rewinds;
         self.crashes += other.crashes;
@@ -182,7 +184,12 @@ impl WorldCounts {
     }
 
     pub(super) fn is_worth_something(&self) -> bool {
-        self.reads > 100 && self.durable > 100 && self.promotions > 20 && self.crashes > 20
+        let is_resized = self.resized > 20;
+        self.reads > 100
+            && self.durable > 100
+            && self.promotions > 20
+            && self.crashes > 20
+            && is_resized
     }
 }
 
@@ -227,6 +234,7 @@ impl World {
             members: ids[..configured].to_vec(),
             joining: Vec::new(),
             configured,
+            joining_configured: None,
             handover: None,
         };
         let nodes = ids
@@ -400,6 +408,10 @@ impl World {
             self.counts.promotions += 1;
         }
         self.counts.joint += u64::from(record.is_joint() && !self.record.is_joint());
+        if record.configured != self.record.configured {
+            self.check_resize(&record);
+            self.counts.resized += 1;
+        }
         self.counts.handovers += u64::from(record.handover.is_some());
         self.record = record.clone();
         self.publish(record);
@@ -442,6 +454,20 @@ impl World {
             let promised = promised.count();
             assert!(set.is_empty() || promised > set.len() - wanted, "{promised} promises decide");
         }
+    }
+
+    /// Another number of copies is in force once a write quorum by that number stores the record
+    /// before, counted without the code under test: writes of before needed fewer copies.
+    fn check_resize(&self, record: &CopiesRecord) {
+        let before = &self.record;
+        assert_eq!(before.joining_configured, Some(record.configured), "the number was joining");
+        assert_eq!(before.joining, record.members, "with its members");
+        let stored = before.joining.iter().filter(|member| {
+            let node = &self.nodes[usize::from(member.node)];
+            node.id == **member && node.stored.1.recorded == before.epoch
+        });
+        let (stored, wanted) = (stored.count(), record.configured / 2 + 1);
+        assert!(stored >= wanted.min(before.joining.len()), "{stored} of {wanted} copies store it");
     }
 
     fn check_serving(&self) {

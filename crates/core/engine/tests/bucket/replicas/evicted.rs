@@ -48,7 +48,14 @@ fn a_commit_is_applied_after_an_eviction() {
     let vbucket = active.vbucket(VB).expect("it exists");
     let members = vec![id(1), id(2)];
     let joining = Vec::new();
-    vbucket.set_quorum(WriteQuorum { epoch: EPOCH, active: id(1), members, joining, majority: 2 });
+    vbucket.set_quorum(WriteQuorum {
+        epoch: EPOCH,
+        active: id(1),
+        members,
+        joining,
+        majority: 2,
+        joining_majority: 2,
+    });
     let level = DurabilityLevel::Majority;
     let context = active.context(NOW).visible(WriteVisibility::WhenCommitted(level));
     let mut link = Link::open(&active, &replica).expect("a stream");

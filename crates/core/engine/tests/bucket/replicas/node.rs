@@ -60,6 +60,7 @@ impl Node {
             members: nodes.iter().map(|node| id(*node)).collect(),
             joining: Vec::new(),
             majority: 2,
+            joining_majority: 2,
         };
         self.vbucket().set_quorum(quorum);
         self.vbucket().complete_prepares(&self.bucket.context(NOW));

@@ -93,6 +93,10 @@ impl World {
             }
             return;
         }
+        if !is_healed && self.random.chance(200) {
+            self.resize(active);
+            return;
+        }
         let mut members = vec![self.nodes[active].id];
         let size = match self.random.chance(200) && !is_healed {
             true => configured.saturating_sub(1).max(1),
@@ -105,6 +109,26 @@ impl World {
             members.push(others.swap_remove(chosen));
         }
         members.sort_unstable();
-        self.nodes[active].wanted_members = Some(members);
+        self.nodes[active].wanted_members = Some((members, configured));
+    }
+
+    /// Chooses another number of configured copies, mostly for the present members, which others
+    /// join or leave later.
+    fn resize(&mut self, active: usize) {
+        let most = self.nodes.len().min(4);
+        let configured = [1, 2, 3, 3, 4, 4][self.random.below(6) as usize].min(most);
+        let mut members = self.record.members.clone();
+        if self.random.chance(300) {
+            let others = self.nodes.iter().map(|node| node.id);
+            let mut others: Vec<_> = others.filter(|id| !members.contains(id)).collect();
+            let own = self.nodes[active].id;
+            while members.len() < configured && !others.is_empty() {
+                let chosen = self.random.below(others.len() as u64) as usize;
+                members.push(others.swap_remove(chosen));
+            }
+            members.retain(|id| *id == own || self.random.chance(800));
+            members.sort_unstable();
+        }
+        self.nodes[active].wanted_members = Some((members, configured));
     }
 }

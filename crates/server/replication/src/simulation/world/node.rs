@@ -65,7 +65,8 @@ pub(in super::super) struct Node {
     candidates: Vec<(usize, CopiesEpoch)>,
     waiting: BTreeMap<Seqno, ClientOperation>,
     joint_since_ms: u64,
-    pub(super) wanted_members: Option<Vec<CopyId>>,
+    /// The members, and the number of configured copies.
+    pub(super) wanted_members: Option<(Vec<CopyId>, usize)>,
     pub(super) hand_over_to: Option<CopyId>,
     retired_ms: u64,
 }

@@ -75,10 +75,10 @@ impl World {
             } else {
                 node.hand_over_to = None;
             }
-        } else if let Some(members) = node.wanted_members.take()
-            && members != record.members
+        } else if let Some((members, configured)) = node.wanted_members.take()
+            && (members != record.members || configured != record.configured)
         {
-            self.propose(record.joint(members), false);
+            self.propose(record.resized(members, configured), false);
         }
     }
 
