@@ -15,6 +15,7 @@ use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::{
     EtcdServer, PATIENCE, RawConnection, ServerOptions, ServerProcess, TcpProxy, poll_until,
 };
+use oribi_types::DurabilityLevel;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -217,10 +218,14 @@ fn seqnos(node: &ServerProcess) -> Option<BTreeMap<String, String>> {
 }
 
 async fn write(client: &Client, prefix: &str, count: usize) {
+    write_with(client, prefix, count, &WriteOptions::new()).await;
+}
+
+async fn write_with(client: &Client, prefix: &str, count: usize, options: &WriteOptions) {
     for number in 0..count {
         let (key, value) = (format!("{prefix}-{number}"), Bytes::from(number.to_string()));
         let collection = client.default_collection();
-        client.upsert(collection, key.as_bytes(), value, &WriteOptions::new()).await.unwrap();
+        client.upsert(collection, key.as_bytes(), value, options).await.unwrap();
     }
 }
 
@@ -355,5 +360,78 @@ async fn a_bucket_dropped_during_absence_goes_later() {
     for at in 0..3 {
         let directory = cluster.nodes[at].data_dir().join("buckets").join(BUCKET);
         cluster.wait("the bucket is gone", || (!directory.exists()).then_some(()));
+    }
+}
+
+/// How many vbuckets have their active copy on each node, by its port, as this one shows it.
+fn shares(cluster: &Cluster, at: usize) -> BTreeMap<u16, usize> {
+    let mut shares = BTreeMap::new();
+    for chain in cluster.chains(at).expect("each vbucket has its copies") {
+        *shares.entry(chain[0]).or_default() += 1;
+    }
+    shares
+}
+
+// Without replicas a bucket was the node's that was asked: clients of the others did not find it.
+#[tokio::test]
+async fn a_bucket_without_replicas_is_on_every_node() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    cluster.create(0);
+    for at in 0..3 {
+        let shares = shares(&cluster, at);
+        assert_eq!(shares.values().sum::<usize>(), VBUCKETS, "{shares:?}");
+        assert!(shares.len() == 3 && shares.values().all(|count| *count >= 5), "{shares:?}");
+    }
+    let client = cluster.client(&[1, 2]).await;
+    let persisted = WriteOptions::new().durability(DurabilityLevel::PersistToMajority);
+    write_with(&client, "before", 100, &persisted).await;
+
+    // What a node has waits for it, and no failover is tried.
+    cluster.nodes[0].kill().unwrap();
+    cluster.wait("the cluster notices it", || {
+        let status = cluster.http(1).get("/node/cluster").ok()?.json().ok()?;
+        let bucket = &status["buckets"].as_array()?[0];
+        let is_gone = bucket["served"].as_u64()? < VBUCKETS as u64;
+        (is_gone && bucket["missing"].as_u64()? >= 5).then_some(())
+    });
+    cluster.nodes[0].restart().unwrap();
+    check(&client, "before", 100).await;
+    assert!(cluster.nodes[1].terminate().unwrap().success(), "{}", cluster.nodes[1].output());
+    cluster.nodes[1].restart().unwrap();
+    check(&client, "before", 100).await;
+    write(&client, "after", 100).await;
+    check(&client, "after", 100).await;
+    let outputs = cluster.outputs();
+    let waits = outputs.matches("they wait for its return").count();
+    assert!(!outputs.contains("vbuckets wait\n") && waits <= 4, "{outputs}");
+}
+
+// The others opened a bucket, and put new collections in force, after the answer.
+#[test]
+fn an_answered_creation_is_on_every_node() {
+    let Some(cluster) = Cluster::start() else { return };
+    cluster.wait_for_nodes();
+    for number in 0..9 {
+        let name = format!("bucket-{number}");
+        let replicas = (number % 3).to_string();
+        let form = [
+            ("name", name.as_str()),
+            ("ramQuotaMB", "100"),
+            ("numVBuckets", "16"),
+            ("replicaNumber", &replicas),
+        ];
+        let made = cluster.http(number % 3).post_form("/pools/default/buckets", &form).unwrap();
+        assert_eq!(made.status, 202, "{}", made.text());
+        let path = format!("/pools/default/buckets/{name}");
+        let scope = [("name", "new")];
+        let made = cluster.http(0).post_form(&format!("{path}/scopes"), &scope).unwrap();
+        assert_eq!(made.status, 200, "{}", made.text());
+        for at in 0..3 {
+            let shown = cluster.http(at).get(&path).unwrap();
+            assert_eq!(shown.status, 200, "{name} at {at}: {}", shown.text());
+            assert_eq!(shown.json().unwrap()["collectionsManifestUid"], "1", "{name} at {at}");
+        }
+        let gone = cluster.http(0).delete(&path).unwrap();
+        assert_eq!(gone.status, 200, "{}", gone.text());
     }
 }

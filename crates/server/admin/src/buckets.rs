@@ -110,7 +110,8 @@ pub(crate) async fn get(
     }
 }
 
-/// Creates a bucket; answers 202, and the bucket already serves.
+/// Creates a bucket; answers 202. The bucket already serves, on all nodes of a cluster that answer
+/// in time.
 pub(crate) async fn create(state: &Arc<AdminState>, form: &FormFields) -> HttpReply {
     let (name, options) = match new_bucket(state, form) {
         Ok(parsed) => parsed,
@@ -118,12 +119,14 @@ pub(crate) async fn create(state: &Arc<AdminState>, form: &FormFields) -> HttpRe
     };
     let (server, bucket) = (Arc::clone(&state.server), name.clone());
     let created = blocking(move || {
-        let created = server.buckets.create(&bucket, &options).map(drop);
+        let created = server.buckets.create(&bucket, &options);
         server.cluster.config.advance();
-        if let Some(node) = &server.cluster.node {
-            node.wake();
+        if let Ok(handle) = &created
+            && let Some(node) = server.cluster.node_of(handle)
+        {
+            node.await_new_bucket(&**handle);
         }
-        created
+        created.map(drop)
     });
     match created.await {
         Ok(Ok(())) => {
@@ -186,8 +189,8 @@ fn replica_number(form: &FormFields) -> Result<Option<u8>, HttpRejection> {
     }
 }
 
-/// The replicas of a new bucket: none unless they are asked for, and none where nodes cannot copy
-/// its documents to each other.
+/// The replicas of a new bucket. `None` where nodes do not copy documents to each other: outside of
+/// a cluster, in memory, on Kudu, and without the cluster's secret.
 fn new_replicas(
     state: &AdminState,
     form: &FormFields,
@@ -198,14 +201,13 @@ fn new_replicas(
     if *storage != BucketStorage::Log {
         return Ok(None);
     }
-    match asked {
-        Some(0) => Ok(None),
-        Some(count) if node.has_links() => Ok(Some(count)),
-        Some(_) => {
+    match asked.unwrap_or(0) {
+        count if node.has_links() => Ok(Some(count)),
+        0 => Ok(None),
+        _ => {
             let message = "Replicas need cluster_secret_file on every node of the cluster";
             Err(field_error("replicaNumber", message).into())
         }
-        None => Ok(None),
     }
 }
 

@@ -76,7 +76,8 @@ impl Agent {
                 "this node cannot have the bucket's settings of the cluster, and keeps its own"
             );
         }
-        let in_force = SettingsInForce { revision, failure };
+        // The collections are noted next.
+        let in_force = SettingsInForce { revision, failure, manifest_revision: 0 };
         self.settings_in_force.buckets.insert(handle.uuid().to_owned(), in_force);
         if matches!(outcome, Ok(true)) {
             tracing::info!(bucket = name, "the cluster's settings of the bucket are in force");

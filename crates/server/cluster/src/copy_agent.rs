@@ -26,7 +26,7 @@ use crate::agent::{Agent, ClusterView};
 use crate::agreement::{AgreementError, AgreementRecord, RecordChange, RecordComparison};
 use crate::buckets::SharedBucket;
 use crate::copies::progress::patience_ns;
-use crate::copies::record::{FailoverRequest, NodeReport, RecordStep};
+use crate::copies::record::{FailoverRequest, NodeReport, RecordStep, has_other_copies};
 use crate::copies::role::{KeyHolder, RoleAction, RoleInput, actions};
 use crate::copies::tasks::ServePermits;
 use crate::copies::{CopyFailure, LocalCopy, VbucketCopies};
@@ -153,12 +153,16 @@ impl Agent {
         view: &ClusterView,
         leads: RecordComparison,
     ) -> Result<(), AgreementError> {
-        let active: BTreeSet<&str> = view
-            .copies
-            .values()
-            .filter_map(|entry| view.roster.name(entry.record.active.node))
-            .filter(|name| !view.nodes.contains_key(*name))
-            .collect();
+        let gone = |has_others: bool| -> BTreeSet<&str> {
+            let copies = view.copies.values().map(|entry| &entry.record);
+            copies
+                .filter(|record| has_other_copies(record) == has_others)
+                .filter_map(|record| view.roster.name(record.active.node))
+                .filter(|name| !view.nodes.contains_key(*name))
+                .collect()
+        };
+        self.copies.absences.note_only_copies(&gone(false));
+        let active = gone(true);
         let (now_ns, live) = (self.lease.now_ns(), live_names(view));
         let absences = &mut self.copies.absences;
         absences.note(&active, now_ns);

@@ -81,11 +81,14 @@ impl Agent {
             bucket
                 .set_ownership(Arc::new(BucketOwnership { lease, bucket: Arc::downgrade(bucket) }));
         }
-        if let Some(manifest) = view.manifests.get(handle.name()) {
-            install(&**handle, manifest);
-        }
+        let manifest = view.manifests.get(handle.name());
+        let manifest = manifest.filter(|manifest| install(&**handle, manifest));
         if let Some(settings) = view.buckets.get(handle.name()) {
             self.follow_settings(settings, &**handle);
+        }
+        let in_force = self.settings_in_force.buckets.get_mut(handle.uuid());
+        if let (Some(manifest), Some(in_force)) = (manifest, in_force) {
+            in_force.manifest_revision = manifest.mod_revision;
         }
     }
 
@@ -166,9 +169,12 @@ impl Agent {
     }
 }
 
-pub(crate) fn install(handle: &dyn SharedBucket, manifest: &AgreementRecord) {
+/// Puts collections of the cluster in force; false when that is not possible.
+pub(crate) fn install(handle: &dyn SharedBucket, manifest: &AgreementRecord) -> bool {
     let text = String::from_utf8_lossy(&manifest.value);
-    if let Err(error) = handle.bucket().install_manifest(&text) {
+    let installed = handle.bucket().install_manifest(&text);
+    if let Err(error) = &installed {
         tracing::error!(bucket = handle.name(), %error, "the cluster's collections cannot be installed");
     }
+    installed.is_ok()
 }

@@ -8,6 +8,7 @@
 //!   map), `deletions` (data of deleted buckets), `ownership` (takeover and hand-over), `takeovers`
 //!   (takeovers that wait for a store), `copy_agent` (copies of vbuckets), [`users`],
 //!   [`bucket_settings`];
+//! - `arrival`: an answer waits until the other nodes have what it is about;
 //! - [`NodeLease`]: until when this node may serve; `renewal`, its thread;
 //! - `grants`: which nodes let this one serve, and `beacons`, the threads that keep them;
 //! - `assignment`: which node gets what, a pure function;
@@ -37,6 +38,7 @@
 
 mod agent;
 pub mod agreement;
+mod arrival;
 mod assignment;
 mod beacon_peers;
 mod beacons;

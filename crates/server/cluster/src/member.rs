@@ -64,7 +64,7 @@ pub struct ClusterMember {
     pub(crate) keys: RecordKeys,
     pub(crate) lease: Arc<NodeLease>,
     buckets: Arc<dyn ClusterBuckets>,
-    name: String,
+    pub(crate) name: String,
     pub(crate) lease_s: u64,
     has_links: bool,
     pub(crate) runtime: Handle,
@@ -202,7 +202,8 @@ impl ClusterMember {
     }
 
     /// Changes the collections of a shared bucket for all nodes; in force on this node when it
-    /// returns. Blocks; do not call it from an event loop.
+    /// returns, and on the others unless one does not answer for a while. Blocks; do not call it
+    /// from an event loop.
     ///
     /// # Errors
     /// The change is not possible, or the cluster cannot agree on it now.
@@ -211,7 +212,8 @@ impl ClusterMember {
         handle: &dyn SharedBucket,
         change: &ManifestChange,
     ) -> Result<Arc<BucketManifest>, ManifestUpdateError> {
-        let text = self.runtime.block_on(self.agree_on_manifest(handle.name(), change))?;
+        let agreed = self.runtime.block_on(self.agree_on_manifest(handle.name(), change));
+        let (text, revision) = agreed?;
         let installed = handle.bucket().install_manifest(&text);
         self.wake();
         if let Err(error) = handle.bucket().store_manifest() {
@@ -219,6 +221,7 @@ impl ClusterMember {
             // etcd.
             tracing::info!(bucket = handle.name(), %error, "the store gets its copy of the collections with the next takeover");
         }
+        self.await_manifest(handle, revision);
         installed
     }
 
@@ -233,11 +236,12 @@ impl ClusterMember {
         }
     }
 
+    /// The manifest with the change, and the revision of its record.
     async fn agree_on_manifest(
         &self,
         bucket: &str,
         change: &ManifestChange,
-    ) -> Result<String, ManifestUpdateError> {
+    ) -> Result<(String, i64), ManifestUpdateError> {
         let key = self.keys.manifest(bucket);
         let unreachable =
             |error: AgreementError| ManifestUpdateError::Store(StoreError::Io(error.to_string()));
@@ -253,8 +257,8 @@ impl ClusterMember {
             let unchanged = [RecordComparison::ModifiedAt(key.clone(), found.mod_revision)];
             let put = [RecordChange::put(key.clone(), text.clone())];
             let done = self.agreement.transact(&unchanged, &put, CHANGE_LIMIT).await;
-            if done.map_err(unreachable)?.is_some() {
-                return Ok(text);
+            if let Some(revision) = done.map_err(unreachable)? {
+                return Ok((text, revision));
             }
         }
         let text = "others change the same manifest again and again".to_owned();

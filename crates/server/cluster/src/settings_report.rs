@@ -14,6 +14,10 @@ pub(crate) struct SettingsReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SettingsInForce {
     pub(crate) revision: i64,
+    /// Revision of the bucket's collections that are in force; 0 while there are none of the
+    /// cluster.
+    #[serde(default)]
+    pub(crate) manifest_revision: i64,
     /// Why the settings of this revision are not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,

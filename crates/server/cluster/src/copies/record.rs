@@ -91,6 +91,12 @@ pub(crate) fn is_founding(record: &CopiesRecord) -> bool {
     record.active.copy == record.epoch.0
 }
 
+/// True when a vbucket has members besides its active copy, or is to have some. Without any, it
+/// waits for its node.
+pub(crate) fn has_other_copies(record: &CopiesRecord) -> bool {
+    record.configured > 1 || record.members.len() > 1
+}
+
 fn check(record: &CopiesRecord) -> Result<(), String> {
     if record.epoch == CopiesEpoch(0) {
         return Err("epoch 0 means that there is no record".to_owned());

@@ -66,6 +66,8 @@ pub(crate) struct Absences {
     known: BTreeSet<String>,
     /// Nodes that are gone and were never seen, each logged once.
     unknown: BTreeSet<String>,
+    /// Nodes that are gone and have the only copies that vbuckets are to have, each logged once.
+    only_copies: BTreeSet<String>,
     /// Names, and when each was missed first.
     since_ns: BTreeMap<String, u64>,
     /// Nodes whose failover found too few copies, the nodes that lived then, and when that was.
@@ -99,6 +101,21 @@ impl Absences {
                 );
             }
         }
+    }
+
+    /// Takes note of the nodes that are gone now with vbuckets that have no replicas.
+    pub(crate) fn note_only_copies(&mut self, gone: &BTreeSet<&str>) {
+        self.only_copies.retain(|name| gone.contains(name.as_str()));
+        for name in gone {
+            if self.only_copies.insert((*name).to_owned()) {
+                tracing::warn!(
+                    node = name,
+                    "a node is gone with vbuckets of buckets without replicas: they wait for its \
+                     return"
+                );
+            }
+        }
+        assert!(self.only_copies.len() == gone.len(), "those that are gone are noted");
     }
 
     /// The node that is gone for the longest time, and at least for `after_ns`. One whose failover

@@ -16,7 +16,7 @@ use oribi_replication::election::Election;
 use super::repair::CopyCounts;
 use crate::agent::ClusterView;
 use crate::agreement::{RecordChange, RecordComparison};
-use crate::copies::record::{FailoverRequest, RecordStep, encode, is_founding};
+use crate::copies::record::{FailoverRequest, RecordStep, encode, has_other_copies, is_founding};
 use crate::copies::waits::LeaderWaits;
 use crate::records::{CopiesEntry, RecordKeys, VbucketPlace};
 
@@ -48,8 +48,10 @@ pub(crate) fn next_step(
     request: &FailoverRequest,
     waits: &mut LeaderWaits,
 ) -> FailoverStep {
-    let is_of_node =
-        |entry: &CopiesEntry| view.roster.name(entry.record.active.node) == Some(&request.node);
+    let is_of_node = |entry: &CopiesEntry| {
+        let is_due = !request.is_automatic || has_other_copies(&entry.record);
+        is_due && view.roster.name(entry.record.active.node) == Some(&request.node)
+    };
     let mut counts = CopyCounts::of(view, Some(&request.node));
     let (mut steps, mut losing, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let (mut is_waiting, mut is_affected, mut needed) = (false, false, None);

@@ -14,6 +14,7 @@ mod disk;
 mod faults;
 mod holes;
 mod node;
+mod only_copies;
 mod rebalance;
 mod status;
 

@@ -14,6 +14,10 @@ use crate::topology::TopologyNode;
 
 pub(super) const VBUCKETS: u16 = 4;
 
+pub(super) fn vbids() -> impl Iterator<Item = Vbid> {
+    (0..VBUCKETS).map(Vbid)
+}
+
 #[derive(Debug, Clone, Default)]
 struct SimCopy {
     copy: u64,

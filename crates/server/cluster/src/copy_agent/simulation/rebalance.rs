@@ -5,15 +5,11 @@ use std::time::Duration;
 
 use oribi_types::Vbid;
 
-use super::disk::{SimDisk, VBUCKETS};
+use super::disk::{SimDisk, vbids};
 use super::node::{SimNode, UUID};
 use super::{CLOCK_IS_USED, LIMIT, World};
 use crate::agreement::{Agreement as _, RecordChange};
 use crate::copies::moves::{CopyMove, MOVES_PER_NODE, RebalanceRecord, RebalanceState};
-
-fn vbids() -> impl Iterator<Item = Vbid> {
-    (0..VBUCKETS).map(Vbid)
-}
 
 impl World {
     fn rebalance(&self) -> Option<RebalanceRecord> {
