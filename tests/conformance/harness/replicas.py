@@ -31,8 +31,15 @@ from .server import Server, ServerError
 # Name of each bucket, and its replicas.
 BUCKETS = {"one-replica": 1, "two-replicas": 2}
 NAMES = ("first", "second", "third")
+class Times(NamedTuple):
+    """When nodes count as gone."""
+
+    lease_s: int
+    failover_ms: int
+
+
 # Little, and enough for a machine that is busy. Nodes that nothing kills have time.
-LEASE_S, FAILOVER_MS, QUIET_LEASE_S = 4, 500, 30
+KILLED, QUIET = Times(4, 500), Times(30, 10_000)
 BUCKET_MIB = 128
 # Few, because a node that comes back gets its copies a few at a time.
 VBUCKETS = 16
@@ -49,7 +56,7 @@ EXPECTED_WARNINGS = ("DEVELOPMENT MODE", "the lease is over", "replicas cannot f
 class Nodes:
     """Three nodes, which form a cluster once they run."""
 
-    def __init__(self, report, suite, binary, etcd, lease_s=LEASE_S):
+    def __init__(self, report, suite, binary, etcd, times=KILLED):
         self.report, self.suite = report, suite
         self.secret = layout.DATA / f"{suite}.secret"
         layout.DATA.mkdir(parents=True, exist_ok=True)
@@ -60,8 +67,8 @@ class Nodes:
         def node(name):
             # Every bucket is one that the nodes share.
             settings = ["--buckets", "", "--cluster-etcd", etcd.url, "--cluster-name", suite,
-                        "--cluster-secret-file", str(self.secret), "--cluster-lease-s", str(lease_s),
-                        "--cluster-failover-ms", str(FAILOVER_MS), "--node-name", name]
+                        "--cluster-secret-file", str(self.secret), "--cluster-lease-s", str(times.lease_s),
+                        "--cluster-failover-ms", str(times.failover_ms), "--node-name", name]
             return Server(binary, layout.DATA / f"{suite}-{name}", layout.LOGS / f"{suite}-{name}.log", settings,
                           expected_warnings=EXPECTED_WARNINGS)
 

@@ -369,7 +369,7 @@ def go_suite_with_replicas(run, suite, binary):
     for count in sorted(replicas.BUCKETS.values()):
         name = f"{suite}-{count}"
         with Etcd() as etcd:
-            nodes = replicas.Nodes(run.report, name, binary, etcd, replicas.QUIET_LEASE_S)
+            nodes = replicas.Nodes(run.report, name, binary, etcd, replicas.QUIET)
             with nodes.running({"default": count}, go_suites.VBUCKETS):
                 go_suites.run(run.report, suite, program, nodes, USER, PASSWORD, name)
 

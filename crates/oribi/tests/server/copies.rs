@@ -431,6 +431,9 @@ fn an_answered_creation_is_on_every_node() {
             assert_eq!(shown.status, 200, "{name} at {at}: {}", shown.text());
             assert_eq!(shown.json().unwrap()["collectionsManifestUid"], "1", "{name} at {at}");
         }
+        // SDKs want this reason, whoever has the parts of the bucket.
+        let flush = cluster.http(0).post_form(&format!("{path}/controller/doFlush"), &[]).unwrap();
+        assert!(flush.text().contains("Flush is disabled"), "{}", flush.text());
         let gone = cluster.http(0).delete(&path).unwrap();
         assert_eq!(gone.status, 200, "{}", gone.text());
     }
