@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: the long runs behind the tests, against release builds.
+//! `cargo xtask soak`: the long runs behind the tests, against release builds; simulations are
+//! optimised too, but keep debug assertions and overflow checks.
 //!
 //! Owns: what is built and started; the runs themselves are programs of the crates that they test.
 //! Everything after the name of a soak is handed on to it.
@@ -107,7 +108,7 @@ fn simulation(
 ) -> Result<ExitCode> {
     let mut test = cargo(root);
     let name = ["--lib", "simulation::", "--", "--nocapture"];
-    test.args(["test", "--release", "-p", package]).args(name);
+    test.args(["test", "--profile", "soak", "-p", package]).args(name);
     let variables = [("--seeds", "ORIBI_SIMULATION_SEEDS"), ("--from", "ORIBI_SIMULATION_FROM")];
     with_numbers(&mut test, &variables, arguments)
 }
