@@ -196,13 +196,15 @@ impl CopyMachine {
     // The active.
 
     /// True when the record makes this copy active and it may begin: it reported the promise that
-    /// decided, or holds exactly the prefix that was handed over.
+    /// decided, or holds exactly the prefix that was handed over. After an unclean stop it may have
+    /// begun that epoch before, and lost what it appended.
     pub fn may_begin(&self, record: &CopiesRecord) -> bool {
         let promised = self.state.promised <= record.epoch;
         let is_elected = record.handover.is_none() && self.reported == Some(record.epoch);
         let is_handed_over = record.handover == Some(self.state.complete_end)
             && self.state.recorded.next() == record.epoch
-            && self.state.partial_end.is_none();
+            && self.state.partial_end.is_none()
+            && self.state.is_intact;
         record.active == self.id && promised && (is_elected || is_handed_over)
     }
 

@@ -296,14 +296,21 @@ impl World {
                 self.heal();
             }
             let event = self.bodies.remove(&id).expect("each event happens once");
-            self.happen(event);
+            self.happen(id, event);
             self.check_serving();
         }
         self.check_convergence();
         self.counts
     }
 
-    fn happen(&mut self, event: WorldEvent) {
+    /// What comes to a paused node waits for the end of its pause, which may be put off: it keeps
+    /// its id, and so its order.
+    fn wait(&mut self, delay_us: u64, id: u64, event: WorldEvent) {
+        self.events.push(Reverse((self.now_us + delay_us, id)));
+        self.bodies.insert(id, event);
+    }
+
+    fn happen(&mut self, id: u64, event: WorldEvent) {
         match event {
             WorldEvent::Tick { node } => {
                 self.at(TICK_US, WorldEvent::Tick { node });
@@ -316,7 +323,7 @@ impl World {
                     return;
                 }
                 if let Some(delay) = self.nodes[to].paused_for(self.now_us) {
-                    self.at(delay, WorldEvent::Deliver { from, to, link, message });
+                    self.wait(delay, id, WorldEvent::Deliver { from, to, link, message });
                     return;
                 }
                 self.deliver(from, to, message);
@@ -326,7 +333,7 @@ impl World {
                     return;
                 }
                 if let Some(delay) = self.nodes[node].paused_for(self.now_us) {
-                    self.at(delay, WorldEvent::Request { node, operation });
+                    self.wait(delay, id, WorldEvent::Request { node, operation });
                     return;
                 }
                 self.serve(node, operation);
@@ -347,7 +354,7 @@ impl World {
                     return;
                 }
                 if let Some(delay) = self.nodes[node].paused_for(self.now_us) {
-                    self.at(delay, WorldEvent::Watch { node, record });
+                    self.wait(delay, id, WorldEvent::Watch { node, record });
                     return;
                 }
                 self.observe(node, record);
