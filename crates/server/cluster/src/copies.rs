@@ -37,8 +37,8 @@ use crate::topology::TopologyNode;
 /// Why a copy could not become what it has to be.
 pub type CopyFailure = Box<dyn Error + Send + Sync>;
 
-/// Called when a copy that hands over appends nothing any more.
-pub type HandOverWaker = Arc<dyn Fn() + Send + Sync>;
+/// Called once when a copy is as the caller waits for.
+pub type CopyWaker = Arc<dyn Fn() + Send + Sync>;
 
 /// Most replicas of a vbucket besides the active copy.
 pub const REPLICAS_MAX: u8 = 3;
@@ -122,6 +122,15 @@ pub trait VbucketCopies: Send + Sync {
         source: (CopyId, &TopologyNode),
     ) -> Result<(), CopyFailure>;
 
+    /// Makes an active copy ready to be the only one: from here on it acknowledges durable writes
+    /// once its disk has them, until it begins another epoch. True when the disk has everything
+    /// that was acknowledged before; otherwise `when_stored` is called once it has, or once the
+    /// store has failed. Does not block.
+    fn demand_storage(&self, vbid: Vbid, when_stored: Option<CopyWaker>) -> bool;
+
+    /// The copy is not to be alone: it acknowledges again as the levels say. Does not block.
+    fn waive_storage(&self, vbid: Vbid);
+
     /// The epoch in which a vbucket serves clients here.
     fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch>;
 
@@ -132,7 +141,7 @@ pub trait VbucketCopies: Send + Sync {
     /// Answers "not my vbucket" from here on, and feeds the copies that follow until they are
     /// promoted. `when_final` is called once the last durable write has its outcome, which may be
     /// at once. Does not block.
-    fn hand_over(&self, vbid: Vbid, when_final: HandOverWaker);
+    fn hand_over(&self, vbid: Vbid, when_final: CopyWaker);
 
     /// Answers "not my vbucket" from here on; the copy remains, and one that hands over continues
     /// to. Does not block.

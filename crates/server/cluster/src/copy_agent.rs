@@ -273,7 +273,7 @@ impl Agent {
             }
             if let Some(node) = node.filter(|_| may_serve) {
                 self.promote_own(view, node, (handle.uuid(), &local)).await?;
-                self.leave_silent_out(view, node, (handle.uuid(), &local)).await?;
+                self.leave_silent_out(view, node, (handle.uuid(), copies, &local)).await?;
             }
             let work = self.follow_records(view, (&**handle, &local), (node, may_serve)).await?;
             let lags = |one: &CopyWork| {

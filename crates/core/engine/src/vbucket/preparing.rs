@@ -87,6 +87,20 @@ impl VBucket {
         self.durability.lock().acknowledged_by(member)
     }
 
+    /// From here on a durable write is committed only once this copy's disk has it. Returns the end
+    /// of everything that was committed before: with that stored, the copy may be alone.
+    pub fn demand_storage(&self) -> Seqno {
+        let mut durability = self.durability.lock();
+        // A commit holds `durability` until it is in the queue.
+        let high = self.queue.lock().high_seqno();
+        durability.demand_storage(high)
+    }
+
+    /// The copy is not to be alone: commits demand what their levels say.
+    pub fn waive_storage(&self) {
+        self.durability.lock().waive_storage();
+    }
+
     /// False while fewer copies exist than a durable write asks for.
     pub fn is_durability_possible(&self) -> bool {
         self.durability.lock().is_possible()

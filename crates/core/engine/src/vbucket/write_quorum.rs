@@ -3,7 +3,8 @@
 //! Owns: that decision, as plain data. A write is committed when a write quorum of each set of the
 //! record acknowledged it in the record's epoch, the active among them. A set's quorum is the
 //! majority of the configured copies, or all of fewer members. Acknowledgements of other epochs
-//! count nothing; a later one may come before its record, so it is kept.
+//! count nothing; a later one may come before its record, so it is kept. A copy that is alone of
+//! several, or may soon be, commits only what its disk has: no other memory counts then.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,12 @@ impl WriteQuorum {
         self.sets().all(|(set, majority)| set.len() >= majority)
     }
 
+    /// True when a set is left to one copy of several.
+    fn is_lone(&self) -> bool {
+        debug_assert!(self.members.contains(&self.active), "the active copy is a member");
+        self.majority > 1 && self.sets().any(|(set, _)| set.len() == 1)
+    }
+
     fn is_met(&self, holds: impl Fn(CopyId) -> bool) -> bool {
         self.sets().all(|(set, majority)| {
             let holding = set.iter().filter(|member| holds(**member)).count();
@@ -48,6 +55,8 @@ pub(super) struct CopyAcknowledgements {
     /// `None` until the copy is active.
     quorum: Option<WriteQuorum>,
     acknowledged: BTreeMap<CopyId, (CopiesEpoch, Seqno)>,
+    /// Commits demand the disk from here on, until the next epoch.
+    stored_after: Option<Seqno>,
 }
 
 impl CopyAcknowledgements {
@@ -61,6 +70,20 @@ impl CopyAcknowledgements {
             is_member && *epoch >= quorum.epoch
         });
         self.quorum = Some(quorum);
+        self.stored_after = None;
+    }
+
+    /// Commits demand the disk from now on, while the high seqno is `high`. Returns the end of
+    /// everything that was committed without.
+    pub(super) fn demand_storage(&mut self, high: Seqno) -> Seqno {
+        let end = *self.stored_after.get_or_insert(high);
+        debug_assert!(end <= high, "the high seqno of an epoch only grows");
+        end
+    }
+
+    /// Commits demand what their levels say.
+    pub(super) fn waive_storage(&mut self) {
+        self.stored_after = None;
     }
 
     /// A member has everything up to `seqno`, as far as durability demands, in `epoch`.
@@ -95,7 +118,10 @@ impl CopyAcknowledgements {
                 .is_some_and(|(epoch, seqno)| *epoch == quorum.epoch && *seqno >= prepare);
             member == quorum.active || is_acknowledged
         };
-        (!level.needs_persistence() || prepare <= persisted) && quorum.is_met(holds)
+        let is_stored = prepare <= persisted;
+        let needs_storage =
+            level.needs_persistence() || self.stored_after.is_some() || quorum.is_lone();
+        (is_stored || !needs_storage) && quorum.is_met(holds)
     }
 }
 
@@ -168,7 +194,33 @@ mod tests {
         let mut monitor = CopyAcknowledgements::default();
         monitor.begin(of(1, &[1], &[], 2));
         assert!(!monitor.is_possible());
-        assert!(monitor.commits(Seqno(5), DurabilityLevel::Majority, NONE));
+        let level = DurabilityLevel::Majority;
+        assert!(!monitor.commits(Seqno(5), level, Seqno(4)), "its memory is the only one");
+        assert!(monitor.commits(Seqno(5), level, Seqno(5)));
+        monitor.begin(of(2, &[1], &[], 1));
+        assert!(monitor.commits(Seqno(5), level, NONE), "the bucket has no other copy");
+    }
+
+    // The active copy left a silent one out, and its own memory had what both had acknowledged.
+    #[test]
+    fn a_copy_that_may_be_alone_commits_what_it_stores() {
+        let (level, mut monitor) = (DurabilityLevel::Majority, CopyAcknowledgements::default());
+        monitor.begin(of(1, &[1, 2], &[], 2));
+        monitor.acknowledged(copy(2), CopiesEpoch(1), Seqno(9));
+        assert!(monitor.commits(Seqno(5), level, NONE));
+        assert_eq!(monitor.demand_storage(Seqno(6)), Seqno(6));
+        assert_eq!(monitor.demand_storage(Seqno(8)), Seqno(6), "the first demand counts");
+        assert!(!monitor.commits(Seqno(7), level, Seqno(6)));
+        assert!(monitor.commits(Seqno(7), level, Seqno(7)));
+        monitor.waive_storage();
+        assert!(monitor.commits(Seqno(8), level, Seqno(7)));
+        monitor.demand_storage(Seqno(9));
+        monitor.begin(of(2, &[1, 2], &[], 2));
+        monitor.acknowledged(copy(2), CopiesEpoch(2), Seqno(9));
+        assert!(monitor.commits(Seqno(9), level, NONE), "another epoch begins");
+        monitor.begin(of(3, &[1, 2], &[1], 2));
+        monitor.acknowledged(copy(2), CopiesEpoch(3), Seqno(9));
+        assert!(!monitor.commits(Seqno(9), level, Seqno(8)), "it is about to be alone");
     }
 
     // An acknowledgement that came before its record was forgotten, and the write waited for ever.

@@ -52,6 +52,8 @@ pub(crate) struct CopyTasks {
     pub(crate) heirs: HeirWaits,
     /// By uuid of the bucket.
     pub(crate) progress: HashMap<String, CopyProgress>,
+    /// Active copies that others may leave alone: their disks are to have everything first.
+    pub(crate) lone: BTreeSet<VbucketPlace>,
     /// When this node began to leave.
     pub(crate) leaving_since_ns: Option<u64>,
     /// Wakes the agent for copies that catch up.
@@ -194,6 +196,7 @@ impl CopyTasks {
     pub(crate) fn keep_only(&mut self, uuids: &BTreeSet<&str>) {
         self.progress.retain(|uuid, _| uuids.contains(uuid.as_str()));
         self.reported.retain(|uuid, _| uuids.contains(uuid.as_str()));
+        self.lone.retain(|place| uuids.contains(place.uuid.as_str()));
         // Work under way has the permits of its bucket, and they can be withdrawn until it ends.
         let running = &self.running;
         let is_kept = |uuid: &String| uuids.contains(uuid.as_str()) || running.contains_key(uuid);

@@ -3,7 +3,8 @@
 //! Owns: those decisions. A node that does not hear the node of an active copy promises the next
 //! epoch for its own copy. When the promises decide for it, it writes the record and takes the
 //! vbucket's key over in the same transaction, though the other node's session may last. An active
-//! copy that would lack grants without a silent node leaves that one out, while it still serves.
+//! copy that would lack grants without a silent node leaves that one out, while it still serves,
+//! once its disk has everything that it acknowledged.
 //!
 //! Why nothing is served twice: a promise is shown (`reports`) only while its node grants
 //! nothing to the active copy's node, and grants nothing again before the record has reached the
@@ -13,15 +14,16 @@
 //! that counts. Both changes compare the record, so only one of them comes true.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use oribi_replication::copies::{CopiesEpoch, CopiesRecord, CopyId};
 use oribi_replication::election::Election;
 
 use crate::agent::{Agent, ClusterView};
 use crate::agreement::{AgreementError, RecordChange, RecordComparison};
-use crate::copies::LocalCopy;
 use crate::copies::progress::patience_ns;
 use crate::copies::record::{RecordStep, encode, is_founding};
+use crate::copies::{CopyWaker, LocalCopy, VbucketCopies};
 use crate::copy_agent::is_failing_over;
 use crate::grants::ServingCondition;
 use crate::records::{CopiesEntry, VbucketPlace};
@@ -191,22 +193,37 @@ impl Agent {
     }
 
     /// Leaves the other copies of vbuckets out that are active here, where their nodes are silent
-    /// and their grants are needed. What was acknowledged is in the active copy.
+    /// and their grants are needed. What was acknowledged is in the active copy, and on its disk:
+    /// the others, whose memories had it too, do not count any more.
     pub(super) async fn leave_silent_out(
         &mut self,
         view: &ClusterView,
         node: u16,
-        (uuid, local): (&str, &[LocalCopy]),
+        (uuid, copies, local): (&str, &dyn VbucketCopies, &[LocalCopy]),
     ) -> Result<(), AgreementError> {
-        let own = self.settings.node.name.as_str();
-        if view.silent.is_empty() || is_failing_over(view, Some(own)) {
+        if view.silent.is_empty() && self.copies.lone.is_empty() {
             return Ok(());
         }
+        let is_staying = !is_failing_over(view, Some(&self.settings.node.name));
         let (mut steps, mut left_alone) = (Vec::new(), Vec::new());
         for one in local {
             let place = VbucketPlace { uuid: uuid.to_owned(), vbid: one.vbid };
-            let Some(entry) = view.copies.get(&place) else { continue };
-            let Some(record) = alone(view, &entry.record, (node, one)) else { continue };
+            let entry = view.copies.get(&place).filter(|_| is_staying);
+            let lone = entry.and_then(|entry| alone(view, &entry.record, (node, one)));
+            let Some((entry, record)) = entry.zip(lone) else {
+                if self.copies.lone.remove(&place) {
+                    copies.waive_storage(one.vbid);
+                }
+                continue;
+            };
+            // One wait at a time: a look follows its end.
+            let waker = self.copies.lone.insert(place.clone()).then(|| {
+                let wake = Arc::clone(&self.wake);
+                Arc::new(move || wake.notify_one()) as CopyWaker
+            });
+            if !copies.demand_storage(one.vbid, waker) {
+                continue;
+            }
             let key = self.keys.held(&entry.bucket, uuid, one.vbid);
             let comparisons = vec![
                 RecordComparison::ModifiedAt(entry.key.clone(), entry.revision),

@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use oribi_cluster::copies::{
-    CopiesRecord, CopyFailure, FollowingCopy, HandOverWaker, LocalCopy, PromiseReport,
-    VbucketCopies,
+    CopiesRecord, CopyFailure, CopyWaker, FollowingCopy, LocalCopy, PromiseReport, VbucketCopies,
 };
 use oribi_cluster::topology::TopologyNode;
 use oribi_engine::dcp::StreamPhase;
@@ -46,9 +45,9 @@ struct ActiveCopy {
 }
 
 /// Reports that a vbucket which hands over appends nothing any more.
-struct FinalSeqno(HandOverWaker);
+struct WakingSink(CopyWaker);
 
-impl PersistenceSink for FinalSeqno {
+impl PersistenceSink for WakingSink {
     fn persisted(&self, _token: u64, _outcome: PersistOutcome) {
         (self.0)();
     }
@@ -323,6 +322,22 @@ impl VbucketCopies for BucketCopies {
         }
     }
 
+    fn demand_storage(&self, vbid: Vbid, when_stored: Option<CopyWaker>) -> bool {
+        let Some(vbucket) = self.bucket.vbucket(vbid) else { return false };
+        let end = vbucket.demand_storage();
+        let is_stored = vbucket.persisted_seqno() >= end;
+        let Some(when_stored) = when_stored.filter(|_| !is_stored) else { return is_stored };
+        let sink: Arc<dyn PersistenceSink> = Arc::new(WakingSink(when_stored));
+        self.bucket.when_stored(vbid, end, &sink, 0)
+    }
+
+    fn waive_storage(&self, vbid: Vbid) {
+        if let Some(vbucket) = self.bucket.vbucket(vbid) {
+            vbucket.waive_storage();
+            vbucket.complete_prepares(&self.bucket.context(wall_clock()));
+        }
+    }
+
     fn serves(&self, vbid: Vbid) -> Option<CopiesEpoch> {
         let active = self.active.lock();
         active.get(&vbid).filter(|active| active.is_serving).map(|active| active.epoch)
@@ -332,7 +347,7 @@ impl VbucketCopies for BucketCopies {
         self.bucket.vbucket(vbid).is_some_and(VBucket::can_hand_over)
     }
 
-    fn hand_over(&self, vbid: Vbid, when_final: HandOverWaker) {
+    fn hand_over(&self, vbid: Vbid, when_final: CopyWaker) {
         let mut active = self.active.lock();
         if active.remove(&vbid).is_none() {
             return;
@@ -341,7 +356,7 @@ impl VbucketCopies for BucketCopies {
             self.bucket.step_down(vbid);
         }
         drop(active);
-        let sink: Arc<dyn PersistenceSink> = Arc::new(FinalSeqno(when_final));
+        let sink: Arc<dyn PersistenceSink> = Arc::new(WakingSink(when_final));
         self.bucket.when_final(vbid, &sink, 0);
     }
 

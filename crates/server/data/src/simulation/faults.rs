@@ -180,9 +180,14 @@ impl ClusterWorld {
         }
         self.enter(at);
         let node = &mut self.nodes[at];
+        let has_trouble = node.disk.is_trouble_ahead();
         if let Err(error) = node.start() {
-            assert!(node.disk.is_off(), "a start fails: {error}");
-            node.disk.restart();
+            assert!(has_trouble, "a start fails: {error}");
+            // The power returns, or an operator frees space or repairs the disk.
+            match node.disk.is_off() {
+                true => node.disk.restart(),
+                false => node.disk.resume(),
+            }
             node.start().expect("a sound disk");
         }
     }

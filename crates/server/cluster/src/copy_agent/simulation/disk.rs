@@ -9,7 +9,7 @@ use oribi_replication::election::PromiseReport;
 use oribi_types::{Seqno, Vbid};
 use parking_lot::Mutex;
 
-use crate::copies::{CopyFailure, FollowingCopy, HandOverWaker, LocalCopy, VbucketCopies};
+use crate::copies::{CopyFailure, CopyWaker, FollowingCopy, LocalCopy, VbucketCopies};
 use crate::topology::TopologyNode;
 
 pub(super) const VBUCKETS: u16 = 4;
@@ -260,6 +260,17 @@ impl VbucketCopies for SimDisk {
         })
     }
 
+    fn demand_storage(&self, vbid: Vbid, _when_stored: Option<CopyWaker>) -> bool {
+        let mut copies = self.copies.lock();
+        let copy = copies.get_mut(&vbid).expect("an active copy");
+        if !self.is_full.load(Ordering::SeqCst) {
+            copy.synced = copy.log.len();
+        }
+        copy.synced == copy.log.len()
+    }
+
+    fn waive_storage(&self, _vbid: Vbid) {}
+
     fn start_serving(&self, vbid: Vbid, epoch: CopiesEpoch) {
         if let Some(copy) = self.copies.lock().get_mut(&vbid)
             && copy.recorded == epoch
@@ -290,7 +301,7 @@ impl VbucketCopies for SimDisk {
         copies.get(&vbid).is_some_and(|copy| copy.serves.is_some() || copy.hands_over)
     }
 
-    fn hand_over(&self, vbid: Vbid, when_final: HandOverWaker) {
+    fn hand_over(&self, vbid: Vbid, when_final: CopyWaker) {
         if let Some(copy) = self.copies.lock().get_mut(&vbid) {
             copy.hands_over = copy.serves.take().is_some();
         }
