@@ -14,7 +14,7 @@ use oribi_types::Vbid;
 use tokio::sync::{Notify, watch};
 
 use crate::agent::{Agent, ClusterView};
-use crate::agreement::{AgreementRecord, RecordChange, Sessions};
+use crate::agreement::{AgreementRecord, RecordChange, SessionId, Sessions};
 use crate::beacon_peers::PeersCell;
 use crate::beacons::BeaconSchedule;
 use crate::copies::CopiesRecord;
@@ -80,6 +80,11 @@ impl SteppedAgent {
     /// True while what the node reads may be sent to clients.
     pub fn may_answer(&self) -> bool {
         self.lease.may_answer()
+    }
+
+    /// The session whose lease the node takes for held, by the clock that is set.
+    pub fn held_session(&self) -> Option<SessionId> {
+        self.agent.session_id.filter(|_| self.lease.is_held())
     }
 
     /// The node is to hand everything over.

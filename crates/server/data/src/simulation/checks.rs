@@ -32,8 +32,9 @@ pub(super) fn vbids() -> impl Iterator<Item = Vbid> {
 }
 
 impl ClusterWorld {
-    /// One node at most serves a vbucket, epochs ascend, and memory is bounded.
+    /// One node at most serves a vbucket, epochs ascend, leases have sessions, memory is bounded.
     pub(super) fn check(&mut self) {
+        self.check_leases();
         for vbid in vbids() {
             let serving: Vec<(usize, CopiesEpoch)> =
                 (0..self.nodes.len()).filter_map(|at| Some((at, self.serves(at, vbid)?))).collect();
@@ -52,6 +53,22 @@ impl ClusterWorld {
             let bound = memory.quota_bytes / 100 * (100 + MEMORY_SLACK_PERCENT) + in_hand;
             let used = memory.used_bytes;
             assert!(used <= bound, "{}: {used} of {bound} bytes", self.describe());
+        }
+    }
+
+    /// While a node takes its lease for held, the agreement has not ended its session.
+    fn check_leases(&self) {
+        let sessions = self.agreement.sessions();
+        for (at, node) in self.nodes.iter().enumerate() {
+            self.enter(at);
+            let held = node.process().and_then(|process| process.agent.held_session());
+            let is_known = held.is_none_or(|session| sessions.contains(&session));
+            assert!(
+                is_known,
+                "{}: the lease of {} outlasts its session",
+                self.describe(),
+                node.name
+            );
         }
     }
 
