@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"syscall"
@@ -51,8 +52,8 @@ func (p *program) compareWritten(collection *gocb.Collection) {
 func (p *program) writeDurably(value string) {
 	const count = 64
 	options := &gocb.UpsertOptions{DurabilityLevel: gocb.DurabilityLevelPersistToMajority}
-	// The SDK returns a failed write to the socket of a killed node as it is.
-	transient := append([]error{gocb.ErrDurabilityAmbiguous, syscall.ECONNRESET, syscall.EPIPE}, timeouts...)
+	// The SDK returns what the socket of a killed node ends with as it is, to a request that is under way, too.
+	transient := append([]error{gocb.ErrDurabilityAmbiguous, syscall.ECONNRESET, syscall.EPIPE, io.EOF}, timeouts...)
 	for number := range count {
 		key := fmt.Sprintf("shared-%d", number)
 		if number%2 == 1 {
