@@ -98,7 +98,9 @@ async fn check(client: &Client, counts: &[usize]) {
 fn rebalance(cluster: &Cluster, arguments: &[&str]) -> Value {
     let node = &cluster.nodes[0];
     let host = format!("127.0.0.1:{}", node.port());
-    let output = Command::new(ORIBI)
+    // It follows a rebalance for as long as that takes, so one that never ends would hang the test.
+    let output = Command::new("timeout")
+        .args(["240", ORIBI])
         .args(["cluster", "rebalance", "--json", "--host", &host, "--user", DEVELOPMENT_USER])
         .args(arguments)
         .env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD)
