@@ -246,8 +246,8 @@ impl ClusterWorld {
             documents.next_write += 1;
             to = Some(documents.next_write);
         }
-        let write =
-            (opcode != Opcode::Get).then(|| documents.registers[register].begin(to, only_on));
+        let write = (opcode != Opcode::Get)
+            .then(|| documents.registers[register].begin((to, only_on), level));
         let request = ClientRequest { opaque, register, write, level, to, only_on };
         let value = to.map_or_else(Vec::new, |to| {
             value_of(to, self.random.below(self.setup.value_bytes_max))

@@ -7,7 +7,8 @@
 //! invisible, and an acknowledged write stays.
 //!
 //! Plain writes, and durable ones of more memories than may be lost, are lost where a history
-//! begins before them: [`Register::begin_history`] admits the values of then.
+//! begins before them: [`Register::begin_history`] admits the values of then. So are writes without
+//! an answer, also when they were read.
 
 use std::collections::BTreeSet;
 
@@ -28,6 +29,9 @@ struct OpenWrite {
     to: Content,
     /// It takes effect only on this content.
     only_on: Option<Content>,
+    level: DurabilityLevel,
+    /// Since it was sent.
+    lost_memories: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -40,11 +44,16 @@ struct Acknowledged {
 
 impl Acknowledged {
     fn stays(&self) -> bool {
-        match self.level {
-            DurabilityLevel::None => false,
-            DurabilityLevel::PersistToMajority => true,
-            _ => self.lost_memories <= LOST_MEMORIES_MAX,
-        }
+        survives(self.level, self.lost_memories)
+    }
+}
+
+/// True when a committed write of this level is in every later active.
+fn survives(level: DurabilityLevel, lost_memories: u32) -> bool {
+    match level {
+        DurabilityLevel::None => false,
+        DurabilityLevel::PersistToMajority => true,
+        _ => lost_memories <= LOST_MEMORIES_MAX,
     }
 }
 
@@ -81,11 +90,15 @@ impl Register {
     }
 
     /// A write was sent. Returns its name here.
-    pub(super) fn begin(&mut self, to: Content, only_on: Option<Content>) -> u32 {
+    pub(super) fn begin(
+        &mut self,
+        (to, only_on): (Content, Option<Content>),
+        level: DurabilityLevel,
+    ) -> u32 {
         assert!(!self.is_crowded(), "few writes are open");
         let used = self.open.iter().fold(0, |used, open| used | open.bit);
         let bit = 1 << (!used).trailing_zeros();
-        self.open.push(OpenWrite { bit, to, only_on });
+        self.open.push(OpenWrite { bit, to, only_on, level, lost_memories: 0 });
         bit
     }
 
@@ -135,10 +148,10 @@ impl Register {
         let open = *self.open.iter().find(|open| open.bit == bit).expect("it was begun");
         self.keep(&format!("{:?} was acknowledged", open.to), |state| state.1 & bit != 0)?;
         self.forget(bit);
-        let to = open.to;
+        let (to, lost_memories) = (open.to, open.lost_memories);
         // Answers may come in another order than the writes took effect.
         let at = self.acknowledged.partition_point(|write| write.seqno < seqno);
-        self.acknowledged.insert(at, Acknowledged { to, seqno, level, lost_memories: 0 });
+        self.acknowledged.insert(at, Acknowledged { to, seqno, level, lost_memories });
         Ok(())
     }
 
@@ -161,6 +174,7 @@ impl Register {
     /// A node has lost its memory.
     pub(super) fn lose_memory(&mut self) {
         self.acknowledged.iter_mut().for_each(|write| write.lost_memories += 1);
+        self.open.iter_mut().for_each(|write| write.lost_memories += 1);
     }
 
     /// Everything is on every disk.
@@ -168,6 +182,7 @@ impl Register {
         if let Some(last) = self.acknowledged.last_mut() {
             last.level = DurabilityLevel::PersistToMajority;
         }
+        self.open.iter_mut().for_each(|write| write.level = DurabilityLevel::PersistToMajority);
         self.cut_acknowledged();
     }
 
@@ -175,7 +190,12 @@ impl Register {
     pub(super) fn begin_history(&mut self, start: Seqno) -> bool {
         self.cut_acknowledged();
         let is_lost = |write: &Acknowledged| !write.stays() && write.seqno > start;
-        if !self.acknowledged.iter().any(is_lost) {
+        // The present content may be that of a write without an answer.
+        let is_unknown = |open: &OpenWrite| {
+            let is_present = |state: &State| state.0 == open.to && state.1 & open.bit != 0;
+            !survives(open.level, open.lost_memories) && self.states.iter().any(is_present)
+        };
+        if !self.acknowledged.iter().any(is_lost) && !self.open.iter().any(is_unknown) {
             return false;
         }
         let before = self.acknowledged.first().filter(|write| write.stays());
@@ -212,9 +232,9 @@ mod tests {
     #[test]
     fn a_write_without_an_answer_may_come_once() {
         let mut register = Register::new(b"k".to_vec());
-        let lost = register.begin(Some(1), None);
+        let lost = register.begin((Some(1), None), IN_MEMORY);
         register.read(None).unwrap();
-        let second = register.begin(Some(2), None);
+        let second = register.begin((Some(2), None), IN_MEMORY);
         register.done(second, (Seqno(2), IN_MEMORY)).unwrap();
         register.read(Some(2)).unwrap();
         register.read(Some(1)).unwrap();
@@ -225,15 +245,28 @@ mod tests {
     #[test]
     fn a_durable_write_is_never_taken_back() {
         let mut register = Register::new(b"k".to_vec());
-        let first = register.begin(Some(1), None);
+        let first = register.begin((Some(1), None), IN_MEMORY);
         register.done(first, (Seqno(5), IN_MEMORY)).unwrap();
         register.lose_memory();
         assert!(!register.begin_history(Seqno(1)));
         assert!(register.read(None).is_err());
-        let second = register.begin(Some(2), Some(Some(1)));
+        let second = register.begin((Some(2), Some(Some(1))), PLAIN);
         register.done(second, (Seqno(6), PLAIN)).unwrap();
         assert!(!register.begin_history(Seqno(6)) && register.begin_history(Seqno(5)));
         register.read(Some(1)).unwrap();
         assert!(register.read(None).is_err());
+    }
+
+    // Both memories that had it were lost, and its client had no answer.
+    #[test]
+    fn a_write_that_was_only_read_survives_no_more() {
+        let mut register = Register::new(b"k".to_vec());
+        register.begin((Some(1), None), IN_MEMORY);
+        register.read(Some(1)).unwrap();
+        register.lose_memory();
+        assert!(!register.begin_history(Seqno(1)) && register.read(None).is_err());
+        register.lose_memory();
+        assert!(register.begin_history(Seqno(1)));
+        register.read(None).unwrap();
     }
 }
