@@ -43,10 +43,9 @@
 //!
 //! - `mutants.toml` has the mutants 1 to 12, 14, 15, 17 and 21 of the list of promotion's mutants,
 //!   and three of another number of copies; 300 seeds find each.
-//! - The simulation of clusters (`oribi-server`) finds 13, 16, 18 and 19: a lease counted from its
-//!   receipt, a backfill without deletions, a promotion that drops members although three exist,
-//!   and prepares that are not stored. 300 of its seeds do not find 20, outcomes ahead of their
-//!   batch; it fails a test of its crate.
+//! - The simulation of clusters (`oribi-server`) finds 13, 16 and 18 to 20: a lease counted from
+//!   its receipt, a backfill without deletions, a promotion that drops members although three
+//!   exist, prepares that are not stored, and outcomes ahead of their batch.
 
 pub mod change;
 pub mod copies;

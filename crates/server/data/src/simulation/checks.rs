@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use oribi_protocol::hash::vbucket_of;
 use oribi_storage::{KvStore as _, Record};
-use oribi_types::{CollectionId, CopiesEpoch, Vbid};
+use oribi_types::{CollectionId, CopiesEpoch, DocKey, Vbid};
 
 use super::ClusterWorld;
 use super::node::VBUCKETS;
@@ -69,6 +69,45 @@ impl ClusterWorld {
                 self.describe(),
                 node.name
             );
+        }
+    }
+
+    /// A disk that takes a prepare for completed has its outcome: a newer version of the document,
+    /// or an abort in place of the prepare. For a process that has just begun.
+    pub(super) fn check_stored_prepares(&self, at: usize) {
+        let store = self.nodes[at].process().and_then(|process| process.registry.store());
+        // Trouble may come to the disk at any step.
+        let Some((store, states)) =
+            store.and_then(|it| Some((it.clone(), it.vbucket_states().ok()?)))
+        else {
+            return;
+        };
+        for (vbid, state) in states {
+            let (mut prepares, mut versions) = (Vec::new(), BTreeMap::new());
+            let visit = &mut |record: Record<'_>| {
+                let DocKey { collection, key } = record.key;
+                let is_completed = !record.deleted && record.seqno <= state.high_completed_seqno;
+                if collection != CollectionId::PREPARES {
+                    versions.insert([&collection.0.to_be_bytes()[..], key].concat(), record.seqno);
+                } else if is_completed {
+                    prepares.push((key.to_vec(), record.seqno));
+                }
+                ControlFlow::Continue(())
+            };
+            if store.scan_keys(vbid, visit).is_err() {
+                return;
+            }
+            for (key, seqno) in prepares {
+                let version = versions.get(&key).copied();
+                // The outcome was a deletion, and is purged.
+                let is_purged = version.is_none() && state.purge_seqno > seqno;
+                let (name, end) = (&self.nodes[at].name, state.high_seqno);
+                assert!(
+                    version > Some(seqno) || is_purged,
+                    "{}: {name} has no outcome of {seqno:?} of {vbid} up to {end:?}: {version:?}",
+                    self.describe()
+                );
+            }
         }
     }
 

@@ -190,6 +190,7 @@ impl ClusterWorld {
             }
             node.start().expect("a sound disk");
         }
+        self.check_stored_prepares(at);
     }
 
     fn reset_links(&mut self, at: usize) {
