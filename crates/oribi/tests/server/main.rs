@@ -37,6 +37,7 @@ mod observability;
 mod proxy_protocol;
 mod query_indexes;
 mod rebalance;
+mod resize;
 mod salvage;
 mod service_manager;
 mod shared_settings;

@@ -211,23 +211,6 @@ fn new_replicas(
     }
 }
 
-/// Rejects a change of the number of replicas.
-pub(crate) fn check_replicas_stay(
-    handle: &BucketHandle,
-    form: &FormFields,
-) -> Result<(), HttpRejection> {
-    let has = handle.copies().map(BucketCopies::replicas);
-    match (replica_number(form)?, has) {
-        (Some(asked), Some(has)) if asked != has => {
-            let message = format!(
-                "The number of replicas stays {has}; create another bucket and copy the documents"
-            );
-            Err(field_error("replicaNumber", &message).into())
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The minimum durability in a form, if a bucket with this storage can have it.
 fn durability_min(
     form: &FormFields,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use oribi_types::Vbid;
 use tokio::sync::{Notify, watch};
 
-use crate::agent::{Agent, ClusterView};
+use crate::agent::{Agent, ClusterView, understood};
 use crate::agreement::{AgreementRecord, RecordChange, SessionId, Sessions};
 use crate::beacon_peers::PeersCell;
 use crate::beacons::BeaconSchedule;
@@ -22,6 +22,7 @@ use crate::copies::moves::RebalanceRecord;
 use crate::grants::BeaconId;
 use crate::host::ClusterHost;
 use crate::identity::ClusterIdentity;
+use crate::leading::BucketOutline;
 use crate::lease::NodeLease;
 use crate::records::RecordKeys;
 use crate::renewal::RenewalTarget;
@@ -198,6 +199,8 @@ pub struct CopyRecords {
     pub by_vbucket: BTreeMap<Vbid, CopiesRecord>,
     names: BTreeMap<u16, String>,
     is_rebalancing: bool,
+    /// Copies of each vbucket besides the active one that the bucket asks for.
+    pub replicas: u8,
 }
 
 impl CopyRecords {
@@ -214,7 +217,9 @@ impl CopyRecords {
         let numbers = by_vbucket.values().flat_map(|record| record.all());
         let names = numbers.filter_map(|copy| named(copy.node)).collect();
         let is_rebalancing = view.rebalance.is_some_and(|(record, _)| record.is_running());
-        CopyRecords { by_vbucket, names, is_rebalancing }
+        let outline = view.buckets.values().find_map(understood::<BucketOutline>);
+        let replicas = outline.and_then(|outline| outline.replicas).unwrap_or(0);
+        CopyRecords { by_vbucket, names, is_rebalancing, replicas }
     }
 
     /// The name of the node with a number of the records.
@@ -231,6 +236,11 @@ impl CopyRecords {
 /// Prefix of all records of the cluster `name`.
 pub fn prefix_of(name: &str) -> String {
     RecordKeys::new(name).all().to_owned()
+}
+
+/// The key of a bucket's settings.
+pub fn settings_key(name: &str, bucket: &str) -> String {
+    RecordKeys::new(name).bucket(bucket)
 }
 
 /// The change by which an operator begins a rebalance that removes no node.

@@ -53,7 +53,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::diagnostics::counters::OperationTotals;
 use crate::diagnostics::counters::bucket::BucketOperations;
 
-use durability::{DurableMajority, RequestGate};
+use durability::RequestGate;
 use file::{BUCKET_FILE, BucketFile, MIB};
 pub(crate) use handle::CLEAN_SHUTDOWN_FILE;
 use uuid::{is_uuid, new_uuid, random_u64};
@@ -490,7 +490,6 @@ impl Buckets {
         }
         let place = (Some(directory), file.replicas);
         let handle = self.register(config, (store, kind), place, was_clean, true)?;
-        handle.set_replicas(file.replicas.unwrap_or(0));
         handle.bucket.set_compression_mode(compression);
         handle.bucket.set_memory_tier(memory_tier);
         handle.set_conflict_resolution(conflict_resolution);
@@ -547,7 +546,7 @@ impl Buckets {
             range_scans: Default::default(),
             producers,
             conflict_resolution: OnceLock::new(),
-            durable_majority: DurableMajority::default(),
+            commits_by_copies: AtomicBool::new(replicas.is_some()),
             has_own_flush_interval: AtomicBool::new(false),
             emptied_ns: AtomicU64::new(0),
             directory,

@@ -48,7 +48,7 @@ use link::LinkEnds;
 use node::{BucketShape, CLUSTER, ProcessEnd, VBUCKETS, WorldNode, set_clock};
 
 /// What the ordinary seeds have at least once.
-const EXPECTED: [&str; 8] = [
+const EXPECTED: [&str; 9] = [
     "reads",
     "plain writes",
     "durable writes",
@@ -57,6 +57,7 @@ const EXPECTED: [&str; 8] = [
     "losses of memory",
     "hand-overs",
     "rebalances",
+    "other numbers of copies",
 ];
 /// Failing seeds after which a run ends.
 const FAILURES_MAX: usize = 8;
@@ -67,6 +68,8 @@ const FOUND_SEEDS: [u64; 5] = [127, 609, 200_108, 201_908, 205_844];
 /// Steps of a run, and how often the cluster is healed in it.
 const STEPS: u64 = 600;
 const PARTS: u64 = 2;
+/// Steps between two changes of the number of replicas, on average.
+const RESIZED_AFTER: u64 = 100;
 const CLIENTS: usize = 3;
 /// Rounds in which a healed cluster converges: several leases and patiences.
 const ROUNDS_MAX: usize = 600;
@@ -85,6 +88,8 @@ struct Setup {
     shape: BucketShape,
     faults: FaultMix,
     value_bytes_max: u64,
+    /// The bucket's number of replicas changes.
+    resizes: bool,
 }
 
 impl Setup {
@@ -103,7 +108,7 @@ impl Setup {
             _ => 1_200,
         };
         let shape = BucketShape { replicas, eviction, flush_bytes_max };
-        Setup { seed, nodes, shape, faults, value_bytes_max }
+        Setup { seed, nodes, shape, faults, value_bytes_max, resizes: seed % 5 == 0 }
     }
 }
 
@@ -328,6 +333,9 @@ impl ClusterWorld {
     }
 
     fn step(&mut self) {
+        if self.setup.resizes && self.below(RESIZED_AFTER) == 0 {
+            self.resize();
+        }
         let at = self.below(self.nodes.len() as u64) as usize;
         match self.below(100) {
             0..=41 => {
@@ -397,6 +405,12 @@ impl ClusterWorld {
     /// Ends all faults, waits until all copies converge, and compares them.
     fn heal(&mut self) {
         self.end_faults();
+        let majority = usize::from(self.records().replicas).div_ceil(2) + 1;
+        if majority > self.nodes.len() {
+            // Durable writes that are open wait until their clients do not.
+            self.give_all_up();
+            self.orphans.clear();
+        }
         let is_done = self.rounds(ROUNDS_MAX, |world| world.unconverged().is_none());
         self.assert_converged(is_done);
         self.give_all_up();

@@ -73,6 +73,10 @@ impl VBucket {
         let change = table.unreported(queue_bytes, report_bytes);
         drop(table);
         self.note_queued(context, change, queued_bytes, has_idle_stream);
+        // The active copy may be a majority of one.
+        if self.durability.lock().commits(written.0.seqno, level, Seqno(0)) {
+            self.complete_prepares(context);
+        }
         written
     }
 

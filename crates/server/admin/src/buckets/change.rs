@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use oribi_config::{conflict, eviction};
+use oribi_config::{BucketStorage, conflict, eviction};
 use oribi_engine::{EvictionPolicy, FlushAllError};
 use oribi_system::clock::wall_clock;
 use serde_json::json;
 
 use super::{
-    check_honoured, check_replicas_stay, compression_mode, durability_min, flush_interval_ms,
-    max_ttl_s, memory_tier, quota_mib,
+    check_honoured, compression_mode, durability_min, flush_interval_ms, max_ttl_s, memory_tier,
+    quota_mib, replica_number,
 };
 use crate::blocking::{blocking, failed};
 use crate::cluster::refused;
@@ -28,7 +28,7 @@ pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &FormField
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
     };
-    let change = match changed(&handle, form) {
+    let change = match changed(state, &handle, form) {
         Ok(change) => change,
         Err(reply) => return *reply,
     };
@@ -50,9 +50,12 @@ pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &FormField
     }
 }
 
-fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, HttpRejection> {
+fn changed(
+    state: &AdminState,
+    handle: &BucketHandle,
+    form: &FormFields,
+) -> Result<BucketChange, HttpRejection> {
     check_honoured(form)?;
-    check_replicas_stay(handle, form)?;
     let config = handle.bucket().config();
     let storage = handle.storage().name();
     let vbuckets = config.vbuckets.to_string();
@@ -82,7 +85,36 @@ fn changed(handle: &BucketHandle, form: &FormFields) -> Result<BucketChange, Htt
         memory_tier: memory_tier(form)?,
         durability_min: durability_min(form, handle.is_in_memory())?,
         max_ttl_s: max_ttl_s(form)?,
+        replicas: new_replicas(state, handle, form)?,
     })
+}
+
+/// The number of replicas in a form. Outside of a cluster it has no effect, as at creation.
+fn new_replicas(
+    state: &AdminState,
+    handle: &BucketHandle,
+    form: &FormFields,
+) -> Result<Option<u8>, HttpRejection> {
+    let Some(asked) = replica_number(form)? else { return Ok(None) };
+    if handle.copies().is_some() {
+        return Ok(Some(asked));
+    }
+    if asked == 0 || state.server.cluster.node.is_none() {
+        return Ok(None);
+    }
+    let message = match handle.storage() {
+        BucketStorage::Kudu(_) => {
+            "Kudu keeps the copies of this bucket, as many as its table has; the URL of a new \
+             bucket can ask for others (?replicas=)"
+        }
+        BucketStorage::Memory => {
+            "A bucket in memory has no replicas; create one on disk and copy the documents"
+        }
+        BucketStorage::Log => {
+            "This bucket is on one node only; create another one and copy the documents"
+        }
+    };
+    Err(field_error("replicaNumber", message).into())
 }
 
 /// The eviction policy in a form, if the bucket's storage supports it.

@@ -5,8 +5,11 @@
 //! that did not begin are no members. A member that does not follow the active copy is left out, by
 //! a joint record. A vbucket with fewer copies than configured gets one, on a node that has a
 //! former one or else the fewest, by a joint record that is left once the new copy holds
-//! everything; so does one that a rebalance moves. Surplus copies are left out. A record is left
-//! alone while a node knows a later epoch than it has, and while no node serves it.
+//! everything; so does one that a rebalance moves. Surplus copies are left out. The number of
+//! configured copies in a record follows the bucket's: it grows with each copy that has joined, so
+//! that durable writes never wait for one that is being filled, and shrinks together with the set.
+//! A record is left alone while a node knows a later epoch than it has, and while no node serves
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -60,12 +63,13 @@ pub(crate) fn steps(
     waits: &mut LeaderWaits,
 ) -> Vec<RecordStep> {
     let mut steps = Vec::new();
-    let mut counts = CopyCounts::of(view, None);
+    let (mut counts, mut wanted) = (CopyCounts::of(view, None), BTreeMap::new());
     for (name, entry) in &view.buckets {
         let Some(outline) = understood::<BucketOutline>(entry) else { continue };
         if let Some(replicas) = outline.replicas {
             let copies = usize::from(replicas) + 1;
             steps.extend(first_records(keys, view, (name, &outline), copies));
+            wanted.insert(outline.uuid, copies);
         }
     }
     let mut joining = BTreeMap::new();
@@ -83,7 +87,10 @@ pub(crate) fn steps(
         }
         let next = match is_founding(&entry.record) {
             true => founded(view, (place, entry), &mut counts, waits),
-            false => next_record(view, (place, entry), (&mut counts, &mut joining), waits),
+            false => {
+                let copies = wanted.get(&place.uuid).copied().unwrap_or(entry.record.configured);
+                next_record(view, (place, entry, copies), (&mut counts, &mut joining), waits)
+            }
         };
         if let Some(next) = next {
             assert!(next.epoch > entry.record.epoch, "each change of a record is an epoch");
@@ -153,7 +160,7 @@ fn first_records(
 
 fn next_record(
     view: &ClusterView,
-    (place, entry): (&VbucketPlace, &CopiesEntry),
+    (place, entry, wanted): (&VbucketPlace, &CopiesEntry, usize),
     (counts, joining): (&mut CopyCounts, &mut BTreeMap<u16, usize>),
     waits: &mut LeaderWaits,
 ) -> Option<CopiesRecord> {
@@ -205,14 +212,17 @@ fn next_record(
         return moved.next_record(record, copy_on);
     }
     let mut set = kept;
-    if set.len() > record.configured {
-        let surplus = surplus(view, record, counts);
+    while set.len() > wanted {
+        let surplus = surplus(view, (record, &set), counts);
         set.retain(|copy| *copy != surplus);
-        return Some(record.joint(set));
+    }
+    let configured = next_configured(view, record, wanted);
+    if set != record.members || configured != record.configured {
+        return Some(record.resized(set, configured));
     }
     let may_return =
         |node: u16| (!view.is_live(node) || view.is_silent(node)) && !view.is_ejected_number(node);
-    if set.len() == record.configured || waits.keeps_place(active, |node| !may_return(node)) {
+    if set.len() == wanted || waits.keeps_place(active, |node| !may_return(node)) {
         return None;
     }
     let rank = |node: u16| {
@@ -231,9 +241,25 @@ fn next_record(
     Some(record.joint(set))
 }
 
-/// The copy that leaves a record with more copies than are configured.
-fn surplus(view: &ClusterView, record: &CopiesRecord, counts: &CopyCounts) -> CopyId {
-    let others = record.members.iter().copied().filter(|copy| *copy != record.active);
+/// The next number of configured copies on the way to the one that the bucket asks for.
+fn next_configured(view: &ClusterView, record: &CopiesRecord, wanted: usize) -> usize {
+    assert!(wanted > 0, "the active is a copy");
+    let (members, configured) = (record.members.len(), record.configured);
+    let has_copy = |(node, _): (u16, &str)| record.members.iter().any(|copy| copy.node == node);
+    // Without a node for another copy, the bucket has as few as one that begins with this number.
+    if members >= wanted || configured >= wanted || view.receiving().all(has_copy) {
+        return wanted;
+    }
+    members.max(configured)
+}
+
+/// The copy that leaves a set of members with more copies than are configured.
+fn surplus(
+    view: &ClusterView,
+    (record, set): (&CopiesRecord, &[CopyId]),
+    counts: &CopyCounts,
+) -> CopyId {
+    let others = set.iter().copied().filter(|copy| *copy != record.active);
     let rank = |copy: &CopyId| {
         let count = counts.0.get(&copy.node).copied().unwrap_or(0);
         (view.is_ejected_number(copy.node), count, copy.node)

@@ -16,6 +16,7 @@ mod holes;
 mod node;
 mod only_copies;
 mod rebalance;
+mod resize;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -307,29 +308,28 @@ impl World {
     }
 
     fn has_all_copies(&self) -> bool {
-        let copies = (usize::from(self.replicas) + 1).min(self.nodes.len());
-        self.records().values().all(|it| !it.is_joint() && it.members.len() == copies)
+        let wanted = usize::from(self.replicas) + 1;
+        let sizes = (wanted.min(self.nodes.len()), wanted, false);
+        let sizes_of = |it: &CopiesRecord| (it.members.len(), it.configured, it.is_joint());
+        self.records().values().all(|it| sizes_of(it) == sizes)
     }
 
     fn assert_converged(&self) {
-        let (roster, copies) = (self.roster(), usize::from(self.replicas) + 1);
-        let records = self.records();
+        let (roster, records) = (self.roster(), self.records());
+        let copies = usize::from(self.replicas) + 1;
         assert_eq!(records.len(), usize::from(VBUCKETS));
         for (vbid, record) in records {
             assert!(!record.is_joint(), "{vbid} is joint: {record:?}");
-            assert_eq!(record.members.len(), copies.min(self.nodes.len()), "{vbid}: {record:?}");
+            let sizes = (record.members.len(), record.configured);
+            assert_eq!(sizes, (copies.min(self.nodes.len()), copies), "{vbid}: {record:?}");
             let log_of = |number: u16| {
                 let name = roster.name(number).unwrap();
                 let node = self.nodes.iter().find(|node| node.name == name).unwrap();
                 node.disk.recorded_log(vbid, record.epoch)
             };
             let active = roster.name(record.active.node).unwrap();
-            let serving: Vec<&str> = self
-                .nodes
-                .iter()
-                .filter(|node| node.serves(vbid).is_some())
-                .map(|node| node.name.as_str())
-                .collect();
+            let serving = self.nodes.iter().filter(|node| node.serves(vbid).is_some());
+            let serving: Vec<&str> = serving.map(|node| node.name.as_str()).collect();
             assert_eq!(serving, [active], "{vbid}: {record:?}");
             for copy in &record.members {
                 let log = log_of(copy.node);

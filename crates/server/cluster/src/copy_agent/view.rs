@@ -165,7 +165,7 @@ impl ClusterView {
             let outline = understood::<BucketOutline>(entry)?;
             let replica_count = usize::from(outline.replicas?);
             let manifest = view.manifests.get(name).map_or(0, |manifest| manifest.mod_revision);
-            let mut rev = map_revision.max(manifest);
+            let mut rev = map_revision.max(manifest).max(entry.mod_revision);
             let position = |number: u16| {
                 let name = view.roster.name(number)?;
                 view.map.nodes.iter().position(|node| node.name == name)

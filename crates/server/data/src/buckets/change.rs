@@ -36,6 +36,8 @@ pub struct BucketChange {
     pub durability_min: Option<DurabilityMin>,
     /// Longest life of documents whose collection has no rule, in seconds; 0 for any.
     pub max_ttl_s: Option<u32>,
+    /// Copies of each vbucket on other nodes.
+    pub replicas: Option<u8>,
 }
 
 impl Buckets {
@@ -124,6 +126,9 @@ fn check_fits(handle: &BucketHandle, change: &BucketChange) -> Result<(), Bucket
         let (name, level) = (handle.name().to_owned(), level.name());
         return Err(BucketError::Durability { name, level });
     }
+    if change.replicas.is_some() && handle.copies().is_none() {
+        return Err(BucketError::Alone(handle.name().to_owned()));
+    }
     Ok(())
 }
 
@@ -140,6 +145,7 @@ impl BucketFile {
             memory_tier: Some(self.memory_tier().map_err(corrupt)?),
             durability_min: Some(self.durability_min),
             max_ttl_s: Some(self.max_ttl_s),
+            replicas: self.replicas,
         })
     }
 
@@ -149,6 +155,7 @@ impl BucketFile {
         self.durability_min = change.durability_min.unwrap_or(self.durability_min);
         self.max_ttl_s = change.max_ttl_s.unwrap_or(self.max_ttl_s);
         self.flush_interval_ms = change.flush_interval_ms.or(self.flush_interval_ms);
+        self.replicas = change.replicas.or(self.replicas);
         if let Some(mode) = change.compression {
             self.compression_mode = Some(compression::name_of(mode).to_owned());
         }
@@ -185,6 +192,9 @@ impl BucketHandle {
         }
         if let Some(policy) = change.eviction {
             self.bucket.set_eviction(policy);
+        }
+        if let (Some(replicas), Some(copies)) = (change.replicas, &self.copies) {
+            copies.set_replicas(replicas);
         }
         if let Some(quota_mib) = change.memory_quota_mib {
             self.bucket.set_memory_quota(quota_mib.saturating_mul(MIB));

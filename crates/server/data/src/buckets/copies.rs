@@ -12,10 +12,12 @@
 mod numbers;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use oribi_cluster::copies::{
-    CopiesRecord, CopyFailure, CopyWaker, FollowingCopy, LocalCopy, PromiseReport, VbucketCopies,
+    CopiesRecord, CopyFailure, CopyWaker, FollowingCopy, LocalCopy, PromiseReport, REPLICAS_MAX,
+    VbucketCopies,
 };
 use oribi_cluster::topology::TopologyNode;
 use oribi_engine::dcp::StreamPhase;
@@ -65,7 +67,7 @@ pub struct BucketCopies {
     is_closing: RwLock<bool>,
     active: Mutex<BTreeMap<Vbid, ActiveCopy>>,
     /// Copies besides the active one that the bucket asks for.
-    replicas: u8,
+    replicas: AtomicU8,
 }
 
 impl BucketCopies {
@@ -83,13 +85,19 @@ impl BucketCopies {
             numbers,
             is_closing: RwLock::new(false),
             active: Mutex::default(),
-            replicas,
+            replicas: AtomicU8::new(replicas),
         }
     }
 
     /// Copies besides the active one that the bucket asks for.
     pub fn replicas(&self) -> u8 {
-        self.replicas
+        self.replicas.load(Ordering::Relaxed)
+    }
+
+    /// The bucket asks for another number from here on; the leading node makes it so.
+    pub(super) fn set_replicas(&self, replicas: u8) {
+        assert!(replicas <= REPLICAS_MAX, "a bucket has at most so many");
+        self.replicas.store(replicas, Ordering::Relaxed);
     }
 
     /// The numbers of the copies, which a restart has to find again.
@@ -394,7 +402,6 @@ impl super::Buckets {
             was_clean,
             false,
         )?;
-        handle.set_replicas(replicas);
         if let Some(copies) = handle.copies() {
             copies.restore_numbers(numbers);
         }

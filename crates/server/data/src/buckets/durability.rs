@@ -1,4 +1,4 @@
-//! A bucket's minimum durability, and the copies that a durable write waits for.
+//! A bucket's minimum durability.
 //!
 //! Owns: the names of the levels, which `bucket.json` and the HTTP interface share, and the byte by
 //! which requests see that a bucket is not an ordinary one. Writes at a lower level are raised to
@@ -65,33 +65,6 @@ impl DurabilityMin {
     }
 }
 
-/// Copies that a durable write to a bucket waits for: a majority of those that the bucket is
-/// configured for.
-#[derive(Debug)]
-pub(super) struct DurableMajority(AtomicU8);
-
-impl Default for DurableMajority {
-    fn default() -> DurableMajority {
-        DurableMajority(AtomicU8::new(1))
-    }
-}
-
-impl DurableMajority {
-    pub(super) fn get(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// The bucket is configured for `replicas` copies besides the active one.
-    pub(super) fn set_replicas(&self, replicas: u8) {
-        let majority = replicas.div_ceil(2) + 1;
-        assert!(
-            2 * u16::from(majority) > u16::from(replicas) + 1,
-            "a majority is more than a half"
-        );
-        self.0.store(majority, Ordering::Relaxed);
-    }
-}
-
 /// What makes a bucket differ from an ordinary one, in one byte: each request tests it. The low
 /// bits are the minimum durability.
 #[derive(Debug, Default)]
@@ -131,17 +104,7 @@ impl RequestGate {
 mod tests {
     use oribi_types::DurabilityLevel;
 
-    use super::{DURABILITY_MIN_NAMES, DurabilityMin, DurableMajority, RequestGate};
-
-    #[test]
-    fn majorities_are_of_all_configured_copies() {
-        let majority = DurableMajority::default();
-        let of = |replicas| {
-            majority.set_replicas(replicas);
-            majority.get()
-        };
-        assert_eq!((0..4).map(of).collect::<Vec<u8>>(), [1, 2, 2, 3]);
-    }
+    use super::{DURABILITY_MIN_NAMES, DurabilityMin, RequestGate};
 
     #[test]
     fn every_level_has_its_name_and_its_place() {

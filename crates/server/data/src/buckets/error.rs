@@ -29,6 +29,9 @@ pub enum BucketError {
     /// A minimum durability that asks for the store of a bucket in memory.
     #[error("bucket {name:?}: it is in memory, so its minimum durability cannot be {level}")]
     Durability { name: String, level: &'static str },
+    /// Only a bucket with copies has a number of them.
+    #[error("bucket {0:?}: the nodes of the cluster have no copies of it")]
+    Alone(String),
     /// A file or directory of the bucket failed, or its settings cannot be parsed.
     #[error(transparent)]
     File(#[from] DataFileError),

@@ -133,7 +133,7 @@ impl BucketFile {
             let BucketFile { name, uuid, storage, vbuckets, .. } = file;
             (name.clone(), uuid.clone(), storage.clone(), *vbuckets)
         };
-        of(self) == of(other) && self.replicas == other.replicas
+        of(self) == of(other) && self.replicas.is_some() == other.replicas.is_some()
     }
 
     /// The path of the file of the bucket in `directory`.

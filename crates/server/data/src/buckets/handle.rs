@@ -20,7 +20,7 @@ use oribi_types::{DurabilityLevel, Timestamp};
 use parking_lot::Mutex;
 
 use super::copies::FollowNode;
-use super::durability::{DurableMajority, RequestGate};
+use super::durability::RequestGate;
 use super::{BucketCopies, DurabilityMin};
 use crate::buckets::dcp_registry::DcpProducers;
 use crate::buckets::range_scans::RangeScans;
@@ -49,7 +49,9 @@ pub struct BucketHandle {
     pub(super) producers: Arc<DcpProducers>,
     /// Set once, when the bucket is opened; resolution is by revision while it is unset.
     pub(super) conflict_resolution: OnceLock<ConflictResolution>,
-    pub(super) durable_majority: DurableMajority,
+    /// True for copies on several nodes: the record of each vbucket says for how many of them a
+    /// durable write waits.
+    pub(super) commits_by_copies: AtomicBool,
     /// The bucket has its own flush interval and does not follow the server's.
     pub(super) has_own_flush_interval: AtomicBool,
     /// When the bucket was last emptied, in nanoseconds of Unix time; 0 for never.
@@ -99,14 +101,10 @@ impl BucketHandle {
         &self.storage
     }
 
-    /// Copies that a durable write waits for: 1 when the bucket has no replicas.
-    pub fn durable_majority(&self) -> u8 {
-        self.durable_majority.get()
-    }
-
-    /// The bucket is configured for `replicas` copies of each vbucket besides the active one.
-    pub(crate) fn set_replicas(&self, replicas: u8) {
-        self.durable_majority.set_replicas(replicas);
+    /// Whether durable writes to a bucket of tests wait for copies.
+    #[cfg(test)]
+    pub(crate) fn set_commits_by_copies(&self, commits_by_copies: bool) {
+        self.commits_by_copies.store(commits_by_copies, Ordering::Relaxed);
     }
 
     /// How the bucket resolves conflicts between versions from different clusters.
@@ -129,7 +127,9 @@ impl BucketHandle {
     pub fn visibility(&self, asked: DurabilityLevel) -> WriteVisibility {
         match asked.max(self.durability_min().level()) {
             DurabilityLevel::None => WriteVisibility::AtOnce,
-            level if self.durable_majority() > 1 => WriteVisibility::WhenCommitted(level),
+            level if self.commits_by_copies.load(Ordering::Relaxed) => {
+                WriteVisibility::WhenCommitted(level)
+            }
             // In memory nothing is ever stored, and one node is a majority of one.
             level if level.needs_persistence() && !self.is_in_memory() => {
                 WriteVisibility::WhenStored

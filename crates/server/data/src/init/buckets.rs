@@ -163,6 +163,7 @@ impl InitBucket {
             memory_tier: change.memory_tier.filter(|tier| *tier != bucket.memory_tier()),
             durability_min: change.durability_min.filter(|level| *level != handle.durability_min()),
             max_ttl_s: change.max_ttl_s.filter(|seconds| *seconds != bucket.max_ttl_s()),
+            replicas: None,
         }
     }
 

@@ -115,7 +115,17 @@ impl ClusterWorld {
     pub(super) fn check_promotions(&mut self) {
         let records = self.records().by_vbucket;
         for (vbid, record) in &records {
+            let joining = if record.is_joint() { record.joining_majority() } else { usize::MAX };
+            let is_on_one_copy = record.majority().min(joining) == 1;
+            for register in &mut self.documents.registers {
+                if vbucket_of(&register.key, VBUCKETS) == *vbid {
+                    register.note_copies(is_on_one_copy);
+                }
+            }
             let Some(before) = self.copies.get(vbid) else { continue };
+            if record.configured != before.configured {
+                self.documents.count("other numbers of copies");
+            }
             let is_next = record.epoch == before.epoch.next() && record.handover.is_none();
             if !is_next || record.active == before.active || before.is_joint() {
                 continue;
@@ -153,10 +163,12 @@ impl ClusterWorld {
         if records.is_rebalancing() {
             return Some("a rebalance runs".to_owned());
         }
-        let copies = (usize::from(self.setup.shape.replicas) + 1).min(self.nodes.len());
+        let wanted = usize::from(records.replicas) + 1;
+        let copies = wanted.min(self.nodes.len());
         for (vbid, record) in &records.by_vbucket {
-            if record.is_joint() || record.members.len() != copies {
-                return Some(format!("{vbid} has copies to gain: {record:?}"));
+            let is_whole = record.members.len() == copies && record.configured == wanted;
+            if record.is_joint() || !is_whole {
+                return Some(format!("{vbid} has other copies than {wanted}: {record:?}"));
             }
             let node_of = |number: u16| {
                 let name = records.name(number)?;

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_cluster::agreement::Agreement as _;
 use oribi_cluster::agreement::memory::LostAnswer;
-use oribi_cluster::testing::rebalance_request;
+use oribi_cluster::agreement::{RecordChange, RecordComparison};
+use oribi_cluster::testing::{rebalance_request, settings_key};
 use oribi_storage::testing::Trouble;
 
-use super::node::{CLUSTER, LEASE_S, ProcessEnd, delay_clocks};
+use super::node::{BUCKET, CLUSTER, LEASE_S, ProcessEnd, delay_clocks};
 use super::{ClusterWorld, LIMIT, NS_PER_MS};
 
 /// Disk steps until planned trouble comes, at most.
@@ -105,6 +106,21 @@ impl ClusterWorld {
             drop(written);
             self.documents.count("rebalances");
         }
+    }
+
+    /// The bucket asks for another number of copies, mostly one that the nodes can hold.
+    pub(super) fn resize(&mut self) {
+        let replicas = self.below(4);
+        let key = settings_key(CLUSTER, BUCKET);
+        let found = self.runtime.block_on(self.agreement.get(&key, LIMIT));
+        let Ok(Some(found)) = found else { return };
+        let settings = serde_json::from_slice(&found.value);
+        let mut settings: serde_json::Value = settings.expect("the settings of a bucket");
+        settings["replicas"] = replicas.into();
+        let unchanged = [RecordComparison::ModifiedAt(key.clone(), found.mod_revision)];
+        let put = [RecordChange::put(key, settings.to_string().into_bytes())];
+        // Its answer may be lost.
+        drop(self.runtime.block_on(self.agreement.transact(&unchanged, &put, LIMIT)));
     }
 
     fn may_lose_memory(&self) -> bool {

@@ -353,12 +353,12 @@ impl ClusterBuckets for NodeRegistry {
         self.open_store()
     }
 
-    fn apply_settings(&self, _name: &str, _settings: &[u8]) -> Result<bool, BucketFailure> {
-        Ok(false)
+    fn apply_settings(&self, name: &str, settings: &[u8]) -> Result<bool, BucketFailure> {
+        Ok(self.server.buckets.apply_settings(name, settings)?)
     }
 
-    fn store_settings(&self, _name: &str, _settings: &[u8]) -> Result<(), BucketFailure> {
-        Err("no simulation changes settings".into())
+    fn store_settings(&self, name: &str, settings: &[u8]) -> Result<(), BucketFailure> {
+        Ok(self.server.buckets.store_settings(name, settings)?)
     }
 
     fn close(&self, _uuid: &str) -> Result<(), BucketFailure> {

@@ -48,6 +48,14 @@ impl Acknowledged {
     }
 }
 
+/// What a level of a write in the memory of one copy is worth.
+fn on_one_copy(level: DurabilityLevel) -> DurabilityLevel {
+    match level {
+        DurabilityLevel::PersistToMajority => level,
+        _ => DurabilityLevel::None,
+    }
+}
+
 /// True when a committed write of this level is in every later active.
 fn survives(level: DurabilityLevel, lost_memories: u32) -> bool {
     match level {
@@ -69,6 +77,8 @@ pub(super) struct Register {
     acknowledged: Vec<Acknowledged>,
     /// The content before the first of these.
     first: Content,
+    /// One copy commits writes, so its memory is all that has them.
+    is_on_one_copy: bool,
 }
 
 /// An answer that no state explains.
@@ -82,6 +92,7 @@ impl Register {
             open: Vec::new(),
             acknowledged: Vec::new(),
             first: None,
+            is_on_one_copy: false,
         }
     }
 
@@ -98,6 +109,7 @@ impl Register {
         assert!(!self.is_crowded(), "few writes are open");
         let used = self.open.iter().fold(0, |used, open| used | open.bit);
         let bit = 1 << (!used).trailing_zeros();
+        let level = if self.is_on_one_copy { on_one_copy(level) } else { level };
         self.open.push(OpenWrite { bit, to, only_on, level, lost_memories: 0 });
         bit
     }
@@ -149,6 +161,8 @@ impl Register {
         self.keep(&format!("{:?} was acknowledged", open.to), |state| state.1 & bit != 0)?;
         self.forget(bit);
         let (to, lost_memories) = (open.to, open.lost_memories);
+        let is_weak = open.level == DurabilityLevel::None;
+        let level = if is_weak { on_one_copy(level) } else { level };
         // Answers may come in another order than the writes took effect.
         let at = self.acknowledged.partition_point(|write| write.seqno < seqno);
         self.acknowledged.insert(at, Acknowledged { to, seqno, level, lost_memories });
@@ -175,6 +189,15 @@ impl Register {
     pub(super) fn lose_memory(&mut self) {
         self.acknowledged.iter_mut().for_each(|write| write.lost_memories += 1);
         self.open.iter_mut().for_each(|write| write.lost_memories += 1);
+    }
+
+    /// Whether one copy commits writes from here on.
+    pub(super) fn note_copies(&mut self, is_on_one_copy: bool) {
+        self.is_on_one_copy = is_on_one_copy;
+        if is_on_one_copy {
+            self.acknowledged.iter_mut().for_each(|write| write.level = on_one_copy(write.level));
+            self.open.iter_mut().for_each(|write| write.level = on_one_copy(write.level));
+        }
     }
 
     /// Everything is on every disk.

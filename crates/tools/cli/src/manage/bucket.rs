@@ -74,7 +74,7 @@ pub struct OneBucket {
 }
 
 /// Every field of [`BucketArguments`].
-const CHANGES: [&str; 8] = [
+const CHANGES: [&str; 9] = [
     "memory_quota_mib",
     "eviction",
     "compression",
@@ -83,6 +83,7 @@ const CHANGES: [&str; 8] = [
     "durability_min",
     "max_ttl",
     "flush_enabled",
+    "replicas",
 ];
 
 /// Settings that can change.
@@ -119,6 +120,14 @@ pub struct BucketArguments {
         default_missing_value = "true"
     )]
     flush_enabled: Option<bool>,
+    /// Copies of each vbucket on other nodes of the cluster, 0 to 3.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        help_heading = "Bucket",
+        value_parser = clap::value_parser!(u8).range(0..=3)
+    )]
+    replicas: Option<u8>,
 }
 
 /// Settings of a new bucket that cannot change.
@@ -128,9 +137,6 @@ pub struct FixedSettings {
     /// server's).
     #[arg(long, help_heading = "Bucket")]
     storage: Option<String>,
-    /// Copies of each vbucket on other nodes of the cluster, 0 to 3.
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(0..=3))]
-    replicas: Option<u8>,
     /// Number of vbuckets, a power of two up to 1024.
     #[arg(long, value_name = "COUNT", help_heading = "Bucket")]
     vbuckets: Option<u16>,
@@ -218,6 +224,7 @@ impl BucketArguments {
             ("durabilityMinLevel", durability_min.map(str::to_owned)),
             ("maxTTL", self.max_ttl.map(|seconds| seconds.to_string())),
             ("flushEnabled", self.flush_enabled.map(|flag| u8::from(flag).to_string())),
+            ("replicaNumber", self.replicas.map(|count| count.to_string())),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -232,7 +239,6 @@ impl FixedSettings {
         let fields = [
             ("storage", self.storage.clone()),
             ("numVBuckets", self.vbuckets.map(|count| count.to_string())),
-            ("replicaNumber", self.replicas.map(|count| count.to_string())),
             ("conflictResolutionType", resolution.map(str::to_owned)),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

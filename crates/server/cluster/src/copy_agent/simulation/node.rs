@@ -220,6 +220,12 @@ impl SimBuckets {
     }
 }
 
+/// The settings of the bucket.
+pub(super) fn settings_text(replicas: u8) -> Vec<u8> {
+    let text = format!(r#"{{"uuid":"{UUID}","vbuckets":{VBUCKETS},"replicas":{replicas}}}"#);
+    text.into_bytes()
+}
+
 impl SharedBucket for SimBucket {
     fn bucket(&self) -> &Arc<Bucket> {
         &self.bucket
@@ -250,8 +256,7 @@ impl ClusterBuckets for SimBuckets {
     fn settings_text(&self, _name: &str) -> Result<Vec<u8>, BucketFailure> {
         let open = self.open.lock();
         let replicas = *open.as_ref().ok_or("it is not open")?.replicas.lock();
-        let text = format!(r#"{{"uuid":"{UUID}","vbuckets":{VBUCKETS},"replicas":{replicas}}}"#);
-        Ok(text.into_bytes())
+        Ok(settings_text(replicas))
     }
 
     fn open(&self, _name: &str, _settings: &[u8]) -> Result<(), BucketFailure> {

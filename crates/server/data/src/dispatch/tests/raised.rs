@@ -243,7 +243,7 @@ fn text_reads_do_not_wait() {
 fn a_raised_write_without_its_copies_is_impossible() {
     let mut client = Client::modern();
     raise(&mut client.harness);
-    client.harness.bucket().set_replicas(1);
+    client.harness.bucket().set_commits_by_copies(true);
     client.harness.bucket().set_durability_min(DurabilityMin::Majority);
     assert_eq!(client.set(b"k", b"6").status, Status::DurabilityImpossible);
     assert_eq!(client.get(b"k").value, b"5");

@@ -157,7 +157,7 @@ fn copies_answer_with_their_failover_log() {
 fn durable_writes_with_replicas_are_impossible() {
     let mut client = Client::modern();
     assert_eq!(client.set(b"k", b"1").status, Status::Success);
-    client.harness.bucket().set_replicas(1);
+    client.harness.bucket().set_commits_by_copies(true);
     let levels = [
         DurabilityLevel::Majority,
         DurabilityLevel::MajorityAndPersistOnMaster,
@@ -181,7 +181,7 @@ fn durable_writes_with_replicas_are_impossible() {
     }
     assert_eq!(client.get(b"k").value, b"1", "nothing was written");
     assert_eq!(client.set(b"k", b"3").status, Status::Success);
-    client.harness.bucket().set_replicas(0);
+    client.harness.bucket().set_commits_by_copies(false);
     let mut framing = Vec::new();
     oribi_protocol::frame_info::encode_durability(levels[0], None, &mut framing);
     let delete = RequestParts { framing: &framing, ..about(Opcode::Delete, b"k") };
