@@ -108,7 +108,7 @@ impl Setup {
             _ => 1_200,
         };
         let shape = BucketShape { replicas, eviction, flush_bytes_max };
-        Setup { seed, nodes, shape, faults, value_bytes_max, resizes: seed % 5 == 0 }
+        Setup { seed, nodes, shape, faults, value_bytes_max, resizes: seed.is_multiple_of(5) }
     }
 }
 
