@@ -325,6 +325,8 @@ fn a_lone_survivor_commits_what_it_inherits() {
     active.write("a", "1", MAJORITY);
     let _link = feed(&active, &second);
     second.promote(2, &[2]);
+    assert_eq!(second.vbucket().stats().pending_writes, 1, "its memory is the only one");
+    second.flush();
     assert_eq!(second.value("a").as_deref(), Some("1"));
     assert!(!second.vbucket().is_durability_possible());
 }
