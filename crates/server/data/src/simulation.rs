@@ -34,8 +34,8 @@ use oribi_cluster::agreement::memory::MemoryAgreement;
 use oribi_cluster::copies::CopiesRecord;
 use oribi_cluster::testing::{CopyRecords, prefix_of};
 use oribi_engine::{EvictionPolicy, Upkeep};
-use oribi_storage::SeededRandom;
-use oribi_types::{CollectionId, CopiesEpoch, DocKey, Timestamp, VbUuid, Vbid};
+use oribi_storage::{FailoverEntry, SeededRandom};
+use oribi_types::{CollectionId, CopiesEpoch, DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
@@ -64,7 +64,7 @@ const FAILURES_MAX: usize = 8;
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 80;
 /// Seeds that found something once; 609 finds the mutant `completes_ahead_of_the_batch`.
-const FOUND_SEEDS: [u64; 5] = [127, 609, 200_108, 201_908, 205_844];
+const FOUND_SEEDS: [u64; 7] = [127, 609, 200_108, 201_908, 205_844, 301_263, 324_179];
 /// Steps of a run, and how often the cluster is healed in it.
 const STEPS: u64 = 600;
 const PARTS: u64 = 2;
@@ -125,8 +125,8 @@ struct ClusterWorld {
     /// From and to: what the one sends does not reach the other.
     cut: BTreeSet<(usize, usize)>,
     datagrams: Vec<WorldDatagram>,
-    /// The newest history of each vbucket that was served.
-    histories: BTreeMap<Vbid, VbUuid>,
+    /// The histories of each vbucket that was served, as its newest active copy knows them.
+    histories: BTreeMap<Vbid, Vec<FailoverEntry>>,
     served: BTreeMap<Vbid, CopiesEpoch>,
     /// The copies of each vbucket after the last look of an agent.
     copies: BTreeMap<Vbid, CopiesRecord>,

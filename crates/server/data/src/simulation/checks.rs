@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use oribi_protocol::hash::vbucket_of;
-use oribi_storage::{KvStore as _, Record};
-use oribi_types::{CollectionId, CopiesEpoch, DocKey, Vbid};
+use oribi_storage::{FailoverEntry, KvStore as _, Record};
+use oribi_types::{CollectionId, CopiesEpoch, DocKey, Seqno, Vbid};
 
 use super::ClusterWorld;
 use super::node::VBUCKETS;
@@ -141,14 +141,16 @@ impl ClusterWorld {
     fn note_history(&mut self, at: usize, vbid: Vbid) {
         let bucket = self.nodes[at].process().and_then(|process| process.bucket());
         let table = bucket.and_then(|bucket| Some(bucket.vbucket(vbid)?.failover_table()));
-        let Some(newest) = table.as_ref().and_then(|table| table.first()) else { return };
-        if self.histories.insert(vbid, newest.uuid) == Some(newest.uuid) {
+        let Some(table) = table.filter(|table| !table.is_empty()) else { return };
+        let before = self.histories.insert(vbid, table.clone()).unwrap_or_default();
+        if before.first().map(|newest| newest.uuid) == Some(table[0].uuid) {
             return;
         }
         self.documents.count("promotions");
+        let end = common_end(&before, &table);
         for at in 0..self.documents.registers.len() {
             let register = &mut self.documents.registers[at];
-            if vbucket_of(&register.key, VBUCKETS) == vbid && register.begin_history(newest.seqno) {
+            if vbucket_of(&register.key, VBUCKETS) == vbid && register.begin_history(end) {
                 self.documents.count("lost plain writes");
             }
         }
@@ -251,4 +253,18 @@ impl ClusterWorld {
         store.expect("a healed node").scan_keys(vbid, visit).expect("a sound disk");
         all
     }
+}
+
+/// Where two histories part. An active copy that lost its memory may be followed by one that has
+/// nothing of its history.
+fn common_end(before: &[FailoverEntry], after: &[FailoverEntry]) -> Seqno {
+    let end_of = |table: &[FailoverEntry], at: usize| match at {
+        0 => Seqno(u64::MAX),
+        _ => table[at - 1].seqno,
+    };
+    let common = before.iter().enumerate().find_map(|(at, entry)| {
+        let other = after.iter().position(|other| other.uuid == entry.uuid)?;
+        Some(end_of(before, at).min(end_of(after, other)))
+    });
+    common.unwrap_or(Seqno(0))
 }
