@@ -21,7 +21,7 @@ START_SECONDS_MAX = 60
 QUIET_SHARE, QUIET_SECONDS, QUIET_SECONDS_MAX = 0.05, 0.5, 120
 # Memory of the empty MemRowSets of some tens of tablets.
 FLUSHED_MIB_MAX = 1
-# A measurement that is killed must not leave its servers behind.
+# Servers end with the measurement, also with one that is killed.
 DIES_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]
 
 

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: the long runs behind the tests, against release builds; simulations are
-//! optimised too, but keep debug assertions and overflow checks.
+//! `cargo xtask soak`: long runs of tests, against release builds; simulations are optimised too,
+//! but keep debug assertions and overflow checks.
 //!
 //! Owns: what is built and started; the runs themselves are programs of the crates that they test.
 //! Everything after the name of a soak is handed on to it.

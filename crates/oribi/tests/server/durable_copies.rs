@@ -93,7 +93,7 @@ async fn survive_kills_at_every_level(replicas: usize) {
     }
 }
 
-async fn check(cluster: &Cluster, client: &Client, keys: &[String]) {
+pub(crate) async fn check(cluster: &Cluster, client: &Client, keys: &[String]) {
     for key in keys {
         let found = client.get(client.default_collection(), key.as_bytes()).await;
         let found = found.unwrap_or_else(|error| panic!("{key}: {error}\n{}", cluster.outputs()));

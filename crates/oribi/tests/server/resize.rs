@@ -10,6 +10,7 @@ use oribi_types::DurabilityLevel;
 use serde_json::Value;
 
 use crate::copies::{BUCKET, Cluster, VBUCKETS};
+use crate::durable_copies::check;
 
 const WRITERS: usize = 3;
 /// Writes between two events of a test.
@@ -79,15 +80,6 @@ impl Load {
     }
 }
 
-async fn check(cluster: &Cluster, client: &Client, keys: &[String]) {
-    for key in keys {
-        let found = client.get(client.default_collection(), key.as_bytes()).await;
-        let found = found.unwrap_or_else(|error| panic!("{key}: {error}\n{}", cluster.outputs()));
-        let found = found.unwrap_or_else(|| panic!("{key} was acknowledged and is gone"));
-        assert_eq!(found.value, key.as_bytes(), "{key}");
-    }
-}
-
 fn resize(cluster: &Cluster, at: usize, replicas: usize) {
     let path = format!("/pools/default/buckets/{BUCKET}");
     let form = [("replicaNumber", replicas.to_string())];
@@ -108,8 +100,8 @@ fn wait_for_size(cluster: &Cluster, replicas: usize) {
         let copies = nodes.map(|node| Some(node["active"].as_u64()? + node["replicas"].as_u64()?));
         let copies = copies.sum::<Option<u64>>()?;
         let bucket = status["buckets"].as_array()?.first()?;
-        let is_whole = bucket["missing"] == 0 && bucket["behind"] == 0;
-        (is_whole && copies == (VBUCKETS * (replicas + 1)) as u64).then_some(())
+        let has_all_copies = bucket["missing"] == 0 && bucket["behind"] == 0;
+        (has_all_copies && copies == (VBUCKETS * (replicas + 1)) as u64).then_some(())
     });
     cluster.wait("clients see them", || cluster.chains(0)).iter().for_each(|chain| {
         assert_eq!(chain.len(), replicas + 1, "{chain:?}");

@@ -193,8 +193,8 @@ impl Agent {
     }
 
     /// Leaves the other copies of vbuckets out that are active here, where their nodes are silent
-    /// and their grants are needed. What was acknowledged is in the active copy, and on its disk:
-    /// the others, whose memories had it too, do not count any more.
+    /// and their grants are needed. By then the disk of the active copy has every acknowledged
+    /// write, because the memories of the others do not count any more.
     pub(super) async fn leave_silent_out(
         &mut self,
         view: &ClusterView,

@@ -29,7 +29,7 @@ fn a_vbucket_without_replicas_waits_for_its_node() {
         for _ in 0..20 {
             world.pass(Duration::from_secs(LEASE_S / 2));
             world.rounds(1);
-            assert_eq!(world.failover(), None, "there is nothing to promote");
+            assert_eq!(world.failover(), None, "no other copy can be promoted");
         }
         let of_others = |node: &&SimNode| node.name != "n2";
         let served = vbids().filter(|vbid| {

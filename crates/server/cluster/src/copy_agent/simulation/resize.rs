@@ -4,14 +4,10 @@ use std::time::Duration;
 
 use oribi_types::Vbid;
 
-use super::disk::VBUCKETS;
+use super::disk::vbids;
 use super::node::{LEASE_S, settings_text};
 use super::{CLOCK_IS_USED, LIMIT, World};
 use crate::agreement::{Agreement as _, RecordChange};
-
-fn vbids() -> impl Iterator<Item = Vbid> {
-    (0..VBUCKETS).map(Vbid)
-}
 
 impl World {
     /// The bucket asks for another number of copies.
